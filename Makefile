@@ -1,0 +1,54 @@
+# One-command set-up and checks. Everything is installed into .venv; nothing outside it changes.
+#   make demo    set up and run the demo          make check   lint, types, layering, tests
+#   make test    set up and run the fast tests    make bench   set up the peers, run the benchmark
+#   make test-all  also the slow tests            make clean   remove .venv and what the tools left
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PYTHON_OK = $(shell $(PYTHON) -c 'import sys, venv, ensurepip; print("yes" * (sys.version_info >= (3, 11)))' 2>/dev/null)
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PYTEST := $(BIN)/python -m pytest -q
+
+.DEFAULT_GOAL := test
+.PHONY: demo test test-all check bench clean format
+
+$(VENV)/.stamp-python:
+	$(if $(PYTHON_OK),,$(error thetajoin needs Python 3.11 or newer with venv; point to one: make PYTHON=/path/to/python3))
+	@echo "set-up: creating $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# One stamp per extra of pyproject.toml: nothing is installed again until the dependencies change.
+$(VENV)/.stamp-%: $(VENV)/.stamp-python pyproject.toml constraints.txt
+	@echo "set-up: installing thetajoin[$*] into $(VENV)"
+	@$(PIP) --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.stamp-plot
+	@$(BIN)/thetajoin demo
+
+test: $(VENV)/.stamp-dev
+	@$(PYTEST)
+
+test-all: $(VENV)/.stamp-dev
+	@$(PYTEST) -m "slow or not slow"
+
+check: $(VENV)/.stamp-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(PYTEST)
+
+format: $(VENV)/.stamp-dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/.stamp-bench
+	@$(BIN)/thetajoin bench engine
+
+clean:
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,57 @@
+"""Exact, incremental joins of tables and streams on inequalities.
+
+Names are loaded on first use, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thetajoin.api import explain, join, join_batches, self_join
+    from thetajoin.engine.stream import StreamJoin
+    from thetajoin.errors import ThetaJoinError
+    from thetajoin.predicate import l, r
+    from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow
+
+_HOME = {
+    "explain": "api",
+    "join": "api",
+    "join_batches": "api",
+    "self_join": "api",
+    "StreamJoin": "engine.stream",
+    "ThetaJoinError": "errors",
+    "l": "predicate",
+    "r": "predicate",
+    "CountWindow": "window.spec",
+    "FullHistory": "window.spec",
+    "TimeWindow": "window.spec",
+}
+
+__all__ = [
+    "CountWindow",
+    "FullHistory",
+    "StreamJoin",
+    "ThetaJoinError",
+    "TimeWindow",
+    "explain",
+    "join",
+    "join_batches",
+    "l",
+    "r",
+    "self_join",
+]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'thetajoin' has no attribute {name!r}")
+    value = getattr(import_module(f"thetajoin.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

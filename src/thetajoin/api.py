@@ -1,0 +1,165 @@
+"""The functions a user calls; each hands its inputs to the engine that fits them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from thetajoin.batch.tables import from_table, kind_of, to_batch
+from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.layout import parse_how
+from thetajoin.engine.options import Options
+from thetajoin.engine.stream import check_order, check_window
+from thetajoin.errors import SchemaError
+from thetajoin.planner.plan import Plan, make_plan
+from thetajoin.window.spec import FullHistory, Window
+
+
+def join(
+    left: Any,
+    right: Any,
+    on: Any,
+    *,
+    how: str = "inner",
+    window: Window | None = None,
+    order_by: str | tuple[str, str] | None = None,
+    suffix: str = "_right",
+    **options: Any,
+) -> Any:
+    """Join two tables on inequalities; the result is of the left table's kind.
+
+    Costs a sort of both sides and a constant for each match, never the product of the sizes.
+
+    >>> import thetajoin as tj, pyarrow as pa
+    >>> here = pa.table({"rack": [1, 2], "power": [10, 30]})
+    >>> there = pa.table({"rack": [7, 8], "power": [20, 40]})
+    >>> tj.join(here, there, "l.power < r.power").sort_by("rack").to_pydict()["rack_right"]
+    [7, 8, 8]
+    """
+    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
+    return from_table(core.layout.table(list(_run(core, batches))), _kind(left, "left"))
+
+
+def join_batches(
+    left: Any,
+    right: Any,
+    on: Any,
+    *,
+    how: str = "inner",
+    window: Window | None = None,
+    order_by: str | tuple[str, str] | None = None,
+    suffix: str = "_right",
+    **options: Any,
+) -> Iterator[pa.RecordBatch]:
+    """The result of `join` as an iterator of record batches of bounded size.
+
+    Nothing is computed ahead of what is taken but a few batches, so a join with a billion matches
+    may be looked into and left. Mistakes are reported by the call itself.
+
+    >>> import thetajoin as tj, pyarrow as pa
+    >>> numbers = pa.table({"x": range(100_000)})
+    >>> next(tj.join_batches(numbers, numbers, "l.x < r.x", chunk_rows=64)).num_rows
+    64
+    """
+    return _run(*_prepare(left, right, on, how, window, order_by, suffix, options))
+
+
+def self_join(
+    df: Any,
+    on: Any,
+    *,
+    window: Window | None = None,
+    order_by: str | None = None,
+    suffix: str = "_right",
+    **options: Any,
+) -> Any:
+    """Join a table with itself: each pair of rows is tried in both roles, none with itself.
+
+    >>> import thetajoin as tj, pyarrow as pa
+    >>> trips = pa.table({"km": [3, 5, 9], "fare": [12, 9, 20]})
+    >>> tj.self_join(trips, "l.km > r.km AND l.fare < r.fare").to_pydict()
+    {'km': [5], 'fare': [9], 'km_right': [3], 'fare_right': [12]}
+    """
+    kind = _kind(df, "joined")
+    batch = to_batch(df, "joined")
+    core = _core(batch.schema, batch.schema, on, "inner", window, order_by, suffix, options, True)
+    return from_table(core.layout.table(list(_run(core, (batch, batch)))), kind)
+
+
+def explain(
+    left: Any,
+    right: Any,
+    on: Any,
+    *,
+    how: str = "inner",
+    window: Window | None = None,
+    order_by: str | tuple[str, str] | None = None,
+    suffix: str = "_right",
+    **options: Any,
+) -> Plan:
+    """How `join` would go about it: conditions, keys, what drives, and estimated sizes.
+
+    >>> import thetajoin as tj, pyarrow as pa
+    >>> here = pa.table({"a": [1.0, 2.0]})
+    >>> tj.explain(here, here, "l.a < r.a").parts[0].kernel
+    'ranges'
+    """
+    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
+    return make_plan(core, *batches)
+
+
+def _kind(table: Any, what: str) -> Any:
+    kind = kind_of(table)
+    if kind is None:
+        to_batch(table, what)
+        raise SchemaError(f"the {what} input is a {type(table).__name__}: give a table")
+    return kind
+
+
+def _prepare(
+    left: Any,
+    right: Any,
+    on: Any,
+    how: str,
+    window: Window | None,
+    order_by: Any,
+    suffix: str,
+    options: dict[str, Any],
+) -> tuple[JoinCore, tuple[pa.RecordBatch, pa.RecordBatch]]:
+    batches = to_batch(left, "left"), to_batch(right, "right")
+    schemas = batches[0].schema, batches[1].schema
+    return _core(*schemas, on, how, window, order_by, suffix, options, False), batches
+
+
+def _core(
+    left: pa.Schema,
+    right: pa.Schema,
+    on: Any,
+    how: str,
+    window: Window | None,
+    order_by: Any,
+    suffix: str,
+    options: dict[str, Any],
+    self_join: bool,
+) -> JoinCore:
+    config = JoinConfig(
+        on,
+        left,
+        right,
+        how=parse_how(how),
+        window=FullHistory() if window is None else check_window(window),
+        order_by=check_order(order_by),
+        suffix=suffix,
+        self_join=self_join,
+        options=Options.parse(options),
+    )
+    return JoinCore(config)
+
+
+def _run(
+    core: JoinCore, batches: tuple[pa.RecordBatch, pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    yield from core.run(*batches, last=True)
+    yield from core.finish()

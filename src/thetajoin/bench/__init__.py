@@ -1,0 +1,1 @@
+"""Benchmarks: seeded workloads, peers in the same run, figures as ratios."""

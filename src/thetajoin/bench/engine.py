@@ -1,0 +1,309 @@
+"""The engine's benchmark: streaming steps, one-shot joins, bands, and what they cost in memory.
+
+`measure` runs in a process of its own for each number of threads, because Polars reads it once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from thetajoin.bench.data import correlated, uniform
+from thetajoin.bench.harness import Report, alternate, in_process, medians
+from thetajoin.bench.peers import Q1, ChDB, DuckDB, Polars, installed
+
+ROUNDS = 5
+# Steps measured together, so that each measurement has its share of merges in it.
+CYCLE = 16
+BATCH = 10_000
+TARGETS = {
+    "step_vs_duckdb": ">= 100",
+    "step_vs_polars": ">= 25",
+    "oneshot_vs_best_peer": ">= 2",
+    "oneshot_vs_best_peer_2_threads": ">= 2",
+    "band_vs_best_peer": ">= 3",
+    "band_vs_best_peer_2_threads": "",
+    "pairs_vs_copy": "<= 2",
+    "pairs_vs_copy_two_predicates": "",
+    "growth_250k_to_4m": "<= 2",
+    "bytes_per_row": "<= 40",
+    "import_s": "<= 0.3",
+}
+Progress = Callable[[str], None]
+
+
+def run(progress: Progress, scale: float = 1.0) -> Report:
+    """All figures of the benchmark; `scale` shrinks the tables for a quick look."""
+    report = Report("engine", targets=TARGETS)
+    workloads = [("step", 1), ("oneshot", 1), ("oneshot", 2), ("band", 1), ("band", 2)]
+    workloads += [("pairs", 1), ("growth", 1)]
+    for workload, threads in workloads:
+        progress(f"{workload}, {threads} thread{'s' if threads > 1 else ''}")
+        arguments = [workload, "--scale", str(scale)]
+        found = in_process("thetajoin.bench.engine", arguments, threads, timeout=3600)
+        name = workload if threads == 1 else f"{workload}_{threads}_threads"
+        report.details[name] = found["details"]
+        report.figures |= found["figures"]
+    progress("import")
+    report.figures["import_s"] = import_seconds()
+    report.figures = {key: report.figures.get(key) for key in TARGETS}
+    return report
+
+
+class _Stream:
+    """A StreamJoin in its steady state, fed with fresh batches."""
+
+    def __init__(self, window: int, matches: float, threads: int) -> None:
+        import thetajoin as tj
+
+        empty = correlated(0, window, matches, 0).schema
+        self._window, self._matches, self._seed = window, matches, 0
+        self.pairs = 0
+        self.join = tj.StreamJoin(
+            Q1,
+            window=tj.CountWindow(window),
+            left_schema=empty,
+            right_schema=empty,
+            threads=threads,
+            merge="inline",
+        )
+        while self.join.stats.left_rows < window + window // 8:
+            self.step(self.batches())
+
+    def batches(self) -> tuple[pa.Table, pa.Table]:
+        self._seed += 2
+        made = [correlated(BATCH, self._window, self._matches, self._seed + i) for i in (0, 1)]
+        return made[0], made[1]
+
+    def step(self, batches: tuple[pa.Table, pa.Table]) -> None:
+        self.pairs += self.join.push(*batches).num_rows
+
+    def cycle(self, steps: list[tuple[pa.Table, pa.Table]]) -> None:
+        for batches in steps:
+            self.step(batches)
+
+
+def _step(threads: int, scale: float) -> dict[str, Any]:
+    """Streaming steps against peers that join each batch with the other side's window."""
+    window, matches = int(1_000_000 * scale), 100.0
+    stream = _Stream(window, matches, threads)
+    windows = [correlated(window, window, matches, seed) for seed in (-1 % 2**32, -2 % 2**32)]
+    left, right = stream.batches()
+    peers: dict[str, Callable[[], int]] = {}
+    for name in installed("duckdb", "polars"):
+        if name == "duckdb":
+            duck = DuckDB(threads)
+            duck.store("wl", windows[0])
+            duck.store("wr", windows[1])
+            peers[name] = lambda: duck.join(left, "wr", Q1) + duck.join("wl", right, Q1)
+        else:
+            polars = Polars()
+            frames = [polars.frame(table) for table in windows]
+            new = [polars.frame(table) for table in (left, right)]
+            peers[name] = lambda: (
+                polars.join(new[0], frames[1], _q1) + polars.join(frames[0], new[1], _q1)
+            )
+    steps = [[stream.batches() for _ in range(CYCLE)] for _ in range(ROUNDS + 1)]
+    turns = iter(steps)
+    before = stream.pairs
+    seconds = alternate({"thetajoin": lambda: stream.cycle(next(turns)), **peers}, ROUNDS)
+    middle = medians(seconds)
+    ours = middle["thetajoin"] / CYCLE
+    return {
+        "figures": {f"step_vs_{name}": middle[name] / ours for name in peers},
+        "details": {
+            "seconds_per_step": {"thetajoin": ours, **{n: middle[n] for n in peers}},
+            "pairs_per_step": (stream.pairs - before) / (CYCLE * (ROUNDS + 1)),
+            "seconds": seconds,
+        },
+    }
+
+
+def _q1(left: Any, right: Any) -> list[Any]:
+    return [left("a") < right("a"), left("b") > right("b")]
+
+
+def _compared(name: str, threads: int, runs: dict[str, Callable[[], int]]) -> dict[str, Any]:
+    """Our one-shot join against peers on the same tables, with the number of pairs checked."""
+    counts = {peer: run() for peer, run in runs.items()}
+    if len(set(counts.values())) > 1:
+        raise RuntimeError(f"{name}: the engines disagree on the number of pairs: {counts}")
+    seconds = alternate(runs, ROUNDS, warm_up=False)
+    middle = medians(seconds)
+    peers = {peer: s for peer, s in middle.items() if peer != "thetajoin"}
+    best = min(peers.values()) if peers else None
+    key = f"{name}_vs_best_peer" if threads == 1 else f"{name}_vs_best_peer_{threads}_threads"
+    return {
+        "figures": {key: None if best is None else best / middle["thetajoin"]},
+        "details": {"pairs": counts["thetajoin"], "median": middle, "seconds": seconds},
+    }
+
+
+def _oneshot(threads: int, scale: float) -> dict[str, Any]:
+    """Two predicates, five matches a row."""
+    import thetajoin as tj
+
+    rows = int(1_000_000 * scale)
+    left, right = (correlated(rows, rows, 5.0, seed) for seed in (1, 2))
+    runs: dict[str, Callable[[], int]] = {
+        "thetajoin": lambda: tj.join(left, right, Q1, threads=threads).num_rows
+    }
+    for name in installed("duckdb", "polars", "chdb"):
+        if name == "duckdb":
+            duck = DuckDB(threads)
+            runs[name] = lambda: duck.join(left, right, Q1)
+        elif name == "polars":
+            polars = Polars()
+            frames = polars.frame(left), polars.frame(right)
+            runs[name] = lambda: polars.join(*frames, _q1)
+        else:
+            chdb = ChDB(threads)
+            chdb.store("l", left)
+            chdb.store("r", right)
+            runs[name] = lambda: chdb.join("l", "r", Q1)
+    return _compared("oneshot", threads, runs)
+
+
+def _band(threads: int, scale: float) -> dict[str, Any]:
+    """A band of two matches a row; peers get it as a range, which all of them run faster."""
+    import thetajoin as tj
+
+    rows = int(1_000_000 * scale)
+    width = 1.0 / rows
+    left, right = uniform(rows, 1), uniform(rows, 2)
+    band = f"ABS(l.x - r.x) <= {width!r}"
+    between = f"l.x BETWEEN r.x - {width!r} AND r.x + {width!r}"
+    runs: dict[str, Callable[[], int]] = {
+        "thetajoin": lambda: tj.join(left, right, band, threads=threads).num_rows
+    }
+    for name in installed("duckdb", "polars", "chdb"):
+        if name == "duckdb":
+            duck = DuckDB(threads)
+            runs[name] = lambda: duck.join(left, right, between)
+        elif name == "polars":
+            polars = Polars()
+            frames = polars.frame(left), polars.frame(right)
+            runs[name] = lambda: polars.join(
+                *frames, lambda l, r: [l("x") >= r("x") - width, l("x") <= r("x") + width]
+            )
+        else:
+            chdb = ChDB(threads)
+            chdb.store("l", left)
+            chdb.store("r", right)
+            runs[name] = lambda: chdb.join("l", "r", between)
+    return _compared("band", threads, runs)
+
+
+def _pairs(threads: int, scale: float) -> dict[str, Any]:  # noqa: ARG001
+    """Writing pair ids, over copying as many bytes."""
+    from thetajoin.batch.keys import float_keys
+    from thetajoin.index.interval import interval_of
+    from thetajoin.index.po_join import PoJoin
+    from thetajoin.index.shape import Dim, Probe, Shape
+
+    rows, probes, room = int(1_000_000 * scale), 1_000, 1 << 17
+    random = np.random.default_rng(5)
+    keys = [float_keys(random.random(rows)) for _ in range(2)]
+    rid = np.arange(rows, dtype=np.int32)
+    near = 0.01 * random.random(probes)
+    one = PoJoin(Shape((Dim(),)), keys[:1], rid)
+    two = PoJoin(Shape((Dim(), Dim())), keys, rid)
+    asked_one = interval_of("<", float_keys(0.895 + near))
+    side = np.sqrt(0.1)
+    asked_two = [interval_of("<", float_keys(np.full(probes, 1 - side) + 0 * near))] * 2
+
+    def write(index: PoJoin, intervals: list[Any]) -> int:
+        probe = Probe(tuple(intervals), probes)
+        streams = index.pairs(probe, 0, rows, room=room)
+        return sum(len(chunk[0]) for stream in streams for chunk in stream)
+
+    count = write(one, [asked_one])
+    source, target = np.ones(count * 2, np.int32), np.empty(count * 2, np.int32)
+
+    def copy() -> int:
+        np.copyto(target, source)
+        return count
+
+    runs = {
+        "copy": copy,
+        "one": lambda: write(one, [asked_one]),
+        "two": lambda: write(two, list(asked_two)),
+    }
+    middle = medians(alternate(runs, ROUNDS * 2))
+    two_count = write(two, list(asked_two))
+    return {
+        "figures": {
+            "pairs_vs_copy": middle["one"] / middle["copy"],
+            "pairs_vs_copy_two_predicates": middle["two"] / middle["copy"] * count / two_count,
+        },
+        "details": {"pairs": count, "pairs_two_predicates": two_count, "median": middle},
+    }
+
+
+def _growth(threads: int, scale: float) -> dict[str, Any]:
+    """Cost of a row in windows of 250 thousand and 4 million, a hundred matches a row in both."""
+    sizes = {"250k": int(250_000 * scale), "4m": int(4_000_000 * scale)}
+    streams = {name: _Stream(size, 100.0, threads) for name, size in sizes.items()}
+    feeds = {
+        name: iter([[s.batches() for _ in range(CYCLE)] for _ in range(ROUNDS + 1)])
+        for name, s in streams.items()
+    }
+    runs = {name: (lambda n=name: streams[n].cycle(next(feeds[n]))) for name in sizes}
+    middle = medians(alternate(runs, ROUNDS))
+    large = streams["4m"].join.stats
+    return {
+        "figures": {
+            "growth_250k_to_4m": middle["4m"] / middle["250k"],
+            "bytes_per_row": large.index_bytes / (2 * sizes["4m"]),
+        },
+        "details": {
+            "seconds_per_step": {name: s / CYCLE for name, s in middle.items()},
+            "index_bytes_per_held_row": large.index_bytes / (large.window_left + large.window_right),
+        },
+    }
+
+
+def import_seconds() -> float:
+    """Seconds that ``import thetajoin`` adds to an empty process."""
+
+    def process(code: str) -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True)
+        return time.perf_counter() - start
+
+    process("import thetajoin")
+    pairs = [(process("import thetajoin"), process("pass")) for _ in range(2 * ROUNDS)]
+    return statistics.median(a - b for a, b in pairs)
+
+
+_WORKLOADS = {
+    "step": _step,
+    "oneshot": _oneshot,
+    "band": _band,
+    "pairs": _pairs,
+    "growth": _growth,
+}
+
+
+def main() -> None:
+    """Run one workload and print what it found as JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workload", choices=_WORKLOADS)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--scale", type=float, default=1.0)
+    given = parser.parse_args()
+    found = _WORKLOADS[given.workload](given.threads, given.scale)
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

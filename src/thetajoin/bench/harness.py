@@ -1,0 +1,75 @@
+"""Measuring: alternating runs after a warm-up, medians, and peers that may be missing or slow."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Run = Callable[[], Any]
+
+
+@dataclass
+class Report:
+    """A benchmark's figures, and the raw measurements they come from."""
+
+    name: str
+    figures: dict[str, float | None] = field(default_factory=dict)
+    targets: dict[str, str] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        rounded = {k: None if v is None else float(f"{v:.4g}") for k, v in self.figures.items()}
+        return json.dumps({"name": self.name, "figures": rounded, "details": self.details})
+
+
+def alternate(runs: Mapping[str, Run], rounds: int, *, warm_up: bool = True) -> dict[str, list[float]]:
+    """Seconds of each run in each round, the runs taking turns so that noise hits all alike."""
+    if warm_up:
+        for run in runs.values():
+            run()
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            gc.collect()
+            start = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
+    """The median of each run's seconds."""
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def in_process(module: str, arguments: list[str], threads: int, timeout: float) -> Any:
+    """Run ``python -m module`` with all libraries held to `threads`, and read the JSON it prints.
+
+    Some peers read their number of threads only when they are imported.
+    """
+    environment = os.environ | {
+        "POLARS_MAX_THREADS": str(threads),
+        "OMP_NUM_THREADS": str(threads),
+        "NUMBA_NUM_THREADS": str(threads),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments, "--threads", str(threads)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise RuntimeError(f"{module} failed: {last[0]}")
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,5 @@
+"""The command ``thetajoin``."""
+
+from thetajoin.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,85 @@
+"""The commands, their options, and how errors reach a terminal."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from thetajoin.errors import ThetaJoinError
+
+app = typer.Typer(
+    name="thetajoin",
+    help="Joins of tables and streams on inequalities: exact, incremental, fast.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run a command; a user's mistake is one line on stderr and exit code 1."""
+    try:
+        app()
+    except ThetaJoinError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(
+            f"thetajoin: {error}", markup=False
+        )
+        sys.exit(1)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("thetajoin: stopped")
+        sys.exit(130)
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="Which benchmark: engine.")],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    scale: Annotated[float, typer.Option(help="Shrink the tables for a quick look.")] = 1.0,
+) -> None:
+    """Run a benchmark: ratios against peers in the same run."""
+    from thetajoin.cli.benchmarks import run_benchmark
+
+    run_benchmark(name, as_json=json, scale=scale)
+
+
+@app.command()
+def explain(
+    left: Annotated[Path, typer.Argument(help="A Parquet, CSV or Arrow file.")],
+    right: Annotated[Path, typer.Argument(help="Another one, or the same.")],
+    on: Annotated[str, typer.Argument(help='A condition, e.g. "l.a < r.a AND l.b > r.b".')],
+    how: Annotated[str, typer.Option(help="inner, left, right, full, semi or anti.")] = "inner",
+) -> None:
+    """Show how a join of two files would be done."""
+    import thetajoin as tj
+    from thetajoin.cli.files import read_table
+
+    plan = tj.explain(read_table(left), read_table(right), on, how=how)
+    Console(highlight=False, soft_wrap=True).print(str(plan), markup=False)
+
+
+@app.command()
+def generate(
+    kind: Annotated[str, typer.Argument(help="power (Q1: two streams) or taxi (Q2: one).")],
+    out: Annotated[Path, typer.Argument(help="Folder to write Parquet files into.")],
+    rows: Annotated[int, typer.Option(help="Rows of each stream.")] = 1_000_000,
+    files: Annotated[int, typer.Option(help="Files of each stream.")] = 10,
+    matches: Annotated[float, typer.Option(help="Matches a row in a window of all rows.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 1,
+) -> None:
+    """Write the streams of the SPO-Join paper's queries as Parquet files."""
+    from thetajoin.cli.generate import write_streams
+
+    for path in write_streams(kind, out, rows, files, matches, seed):
+        Console(highlight=False, soft_wrap=True).print(str(path), markup=False)
+
+
+@app.command()
+def doctor() -> None:
+    """Check this machine: Python, Java, Spark, memory, versions."""
+    from thetajoin.cli.doctor import examine
+
+    sys.exit(examine())

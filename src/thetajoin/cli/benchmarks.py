@@ -1,0 +1,52 @@
+"""Running a benchmark and showing its figures."""
+
+from __future__ import annotations
+
+import difflib
+
+from rich.console import Console
+from rich.table import Table
+
+from thetajoin.bench.harness import Report
+from thetajoin.errors import OptionError
+
+NAMES = ("engine",)
+
+
+def run_benchmark(name: str, *, as_json: bool, scale: float) -> None:
+    """Run the named benchmark; progress goes to stderr, and only to a terminal."""
+    if name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(NAMES)}"
+        raise OptionError(f"no benchmark {name!r}: {hint}")
+    from thetajoin.bench import engine
+
+    progress = Console(stderr=True, highlight=False)
+
+    def say(what: str) -> None:
+        if progress.is_terminal:
+            progress.print(f"[dim]measuring {what} ...[/dim]")
+
+    report = engine.run(say, scale)
+    if as_json:
+        print(report.to_json())
+    else:
+        show(report)
+
+
+def show(report: Report) -> None:
+    """The figures as a table a person can read."""
+    table = Table(title=f"thetajoin bench {report.name}", title_justify="left")
+    table.add_column("figure")
+    table.add_column("measured", justify="right")
+    table.add_column("target", justify="right")
+    for key, value in report.figures.items():
+        shown = "not measured" if value is None else f"{value:.3g}"
+        table.add_row(key, shown, report.targets.get(key, ""))
+    console = Console(highlight=False)
+    console.print(table)
+    for name, details in report.details.items():
+        times = details.get("median") or details.get("seconds_per_step")
+        if times:
+            parts = ", ".join(f"{who} {seconds * 1000:,.1f} ms" for who, seconds in times.items())
+            console.print(f"{name}: {parts}", soft_wrap=True)

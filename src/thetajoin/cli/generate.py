@@ -1,0 +1,72 @@
+"""Streams for the SPO-Join paper's queries, written as Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from thetajoin.bench.data import correlated
+from thetajoin.errors import OptionError
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def power_stream(rows: int, window: int, matches: float, seed: int, *, first: int = 0) -> pa.Table:
+    """Readings of one data centre (Q1): number, time, rack power and cooling power in watts."""
+    made = correlated(rows, window, matches, seed, first=first)
+    numbers = np.arange(first, first + rows)
+    return pa.table(
+        {
+            "id": numbers,
+            "ts": _times(numbers),
+            "rp": pa.array(np.asarray(made["a"]) * 4000 + 500),
+            "cp": pa.array(np.asarray(made["b"]) * 3000 + 300),
+        }
+    )
+
+
+def taxi_stream(rows: int, window: int, matches: float, seed: int, *, first: int = 0) -> pa.Table:
+    """Taxi trips (Q2): number, time, distance and fare."""
+    made = correlated(rows, window, matches, seed, first=first)
+    numbers = np.arange(first, first + rows)
+    return pa.table(
+        {
+            "id": numbers,
+            "ts": _times(numbers),
+            "trip_distance": pa.array(np.asarray(made["a"]) * 40),
+            "trip_fare": pa.array(2.5 + np.asarray(made["b"]) * 120),
+        }
+    )
+
+
+def _times(numbers: np.ndarray) -> pa.Array:
+    """A reading each millisecond."""
+    start = int(START.timestamp() * 1_000_000)
+    return pa.array(start + numbers * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+STREAMS = {"power": (("dc1", "dc2"), power_stream), "taxi": (("trips",), taxi_stream)}
+
+
+def write_streams(
+    kind: str, out: Path, rows: int, files: int, matches: float, seed: int
+) -> Iterator[Path]:
+    """Write each stream of a kind into a folder of its own; gives the folders."""
+    if kind not in STREAMS:
+        raise OptionError(f"no streams {kind!r}: there are {', '.join(STREAMS)}")
+    if rows < 1 or files < 1 or files > rows:
+        raise OptionError("rows and files must be at least 1, and no more files than rows")
+    names, make = STREAMS[kind]
+    for at, name in enumerate(names):
+        folder = out / name
+        folder.mkdir(parents=True, exist_ok=True)
+        table = make(rows, rows, matches, seed * 1000 + at)
+        edges = np.linspace(0, rows, files + 1).astype(int)
+        for number, (start, end) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+            parquet.write_table(table.slice(start, end - start), folder / f"{number:05d}.parquet")
+        yield folder

@@ -1,0 +1,1 @@
+"""One unit's join: probe, insert, expire, snapshot."""

@@ -1,0 +1,150 @@
+"""A block of stored rows: their columns, an index for each part of the condition, what is owed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from thetajoin.batch.keys import BytesKey, Int64
+from thetajoin.engine.rows import Batch
+from thetajoin.index.head import Head
+from thetajoin.index.po_join import Mapper, PoJoin
+from thetajoin.index.shape import Shape
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass
+class Block:
+    """Rows with the arrival numbers ``[base, base + rows)``.
+
+    `settled` marks rows that need no unmatched row any more (matched, or already given out); it is
+    None where the join owes none. `times` are the rows' event times under a time window, and
+    `newest` is the largest of them.
+    """
+
+    base: int
+    table: pa.RecordBatch
+    indexes: list[PoJoin] | list[Head]
+    settled: Flags | None
+    times: Int64 | None
+    newest: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.times is not None and self.times.size:
+            self.newest = int(self.times.max())
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.table.num_rows)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the indexes, the rows' own columns not counted."""
+        times = 0 if self.times is None else self.times.nbytes
+        return times + sum(index.nbytes for index in self.indexes)
+
+    def _check(self) -> None:
+        """Verify every index and that the row numbers fit."""
+        for index in self.indexes:
+            index._check()
+            assert index.size <= self.rows
+            assert not index.size or 0 <= index.rid[: index.size].min()
+            assert not index.size or index.rid[: index.size].max() < self.rows
+        for column in (self.settled, self.times):
+            assert column is None or column.size == self.rows
+
+
+def sorted_block(
+    base: int,
+    batch: Batch,
+    shapes: list[Shape],
+    stored: list[tuple[int, ...]],
+    *,
+    settled: Flags | None,
+    times: Int64 | None,
+    mapper: Mapper | None = None,
+) -> Block:
+    """An immutable block: a segment. O(rows log rows)."""
+    indexes = [
+        PoJoin(shape, [part.keys[key] for key in keys], part.rows, mapper)
+        for shape, keys, part in zip(shapes, stored, batch.parts, strict=True)
+    ]
+    return Block(base, batch.table, indexes, settled, times)
+
+
+def unsorted_block(
+    base: int,
+    batch: Batch,
+    shapes: list[Shape],
+    stored: list[tuple[int, ...]],
+    *,
+    settled: Flags | None,
+    times: Int64 | None,
+    capacity: int,
+) -> Block:
+    """A block whose rows stand as they came: a head, or a batch too small to be worth sorting."""
+    heads = []
+    for shape, keys, part in zip(shapes, stored, batch.parts, strict=True):
+        head = Head(shape, max(capacity, len(part)))
+        head.append([_integers(part.keys[key]) for key in keys], part.rows)
+        heads.append(head)
+    return Block(base, batch.table, heads, settled, times)
+
+
+def _integers(key: Int64 | BytesKey) -> Int64:
+    assert not isinstance(key, BytesKey)
+    return key
+
+
+def merge_blocks(blocks: list[Block]) -> Block:
+    """One segment of several neighbours; theirs stay as they are. O(rows log rows)."""
+    offsets = np.cumsum([0, *(block.rows for block in blocks[:-1])]).tolist()
+    indexes = []
+    for at in range(len(blocks[0].indexes)):
+        parts = [block.indexes[at] for block in blocks]
+        indexes.append(PoJoin.merge([_as_sorted(part) for part in parts], offsets))
+    table = concat_batches([block.table for block in blocks])
+    return Block(blocks[0].base, table, indexes, merged_settled(blocks), merged_times(blocks))
+
+
+def _as_sorted(index: PoJoin | Head) -> PoJoin:
+    if isinstance(index, PoJoin):
+        return index
+    keys, rid = index.rows()
+    return PoJoin(index.shape, list(keys), rid)
+
+
+def merged_settled(blocks: list[Block]) -> Flags | None:
+    """The blocks' marks one after another, as they are now."""
+    marks = [block.settled for block in blocks]
+    return None if marks[0] is None else np.concatenate([m for m in marks if m is not None])
+
+
+def merged_times(blocks: list[Block]) -> Int64 | None:
+    """The blocks' event times one after another."""
+    times = [block.times for block in blocks]
+    return None if times[0] is None else np.concatenate([t for t in times if t is not None])
+
+
+def concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Rows of several batches as one contiguous batch."""
+    if len(batches) == 1:
+        return batches[0]
+    if batches[0].num_columns == 0:
+        return rows_without_columns(sum(batch.num_rows for batch in batches))
+    return pa.concat_batches(batches)
+
+
+def rows_without_columns(rows: int) -> pa.RecordBatch:
+    """A batch that has a number of rows and nothing in them."""
+    return pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["_"]).select([])
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of no rows."""
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)

@@ -1,0 +1,324 @@
+"""The join of two sides, batch by batch: what a stream, a table and a restart have in common.
+
+A micro-batch is new rows of either or both sides. Everything is computed before anything is stored,
+so a batch that fails leaves the state as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from thetajoin.batch.keys import Int64
+from thetajoin.engine.block import Block, Flags, empty_batch
+from thetajoin.engine.intake import Clock, Ordering, check_schema, conform
+from thetajoin.engine.joiner import Found, Joiner, See
+from thetajoin.engine.layout import How, Layout, owes
+from thetajoin.engine.options import Options
+from thetajoin.engine.rows import Batch, make_batch
+from thetajoin.engine.spec import (
+    OTHER,
+    Side,
+    compare_columns,
+    compile_parts,
+    time_difference,
+)
+from thetajoin.engine.store import Store, StoreConfig
+from thetajoin.errors import SchemaError, WindowError
+from thetajoin.predicate import Condition, compile_condition
+from thetajoin.window.spec import CountWindow, FullHistory, Window
+
+SIDES: tuple[Side, Side] = ("l", "r")
+
+
+@dataclass(frozen=True)
+class JoinConfig:
+    """Everything a join is made of but its rows."""
+
+    on: Any
+    left_schema: pa.Schema
+    right_schema: pa.Schema
+    how: How = "inner"
+    window: Window = field(default_factory=FullHistory)
+    order_by: tuple[str, str] | None = None
+    suffix: str = "_right"
+    self_join: bool = False
+    options: Options = field(default_factory=Options)
+
+
+@dataclass
+class Counters:
+    """What has passed through a join."""
+
+    pairs: int = 0
+    unmatched: int = 0
+    late_rows: int = 0
+    null_times: int = 0
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """New rows of one side, ready: kept in order, keyed, made into a block that is not stored."""
+
+    batch: Batch
+    block: Block
+    before: Int64
+    late: int
+    null_times: int
+
+
+class JoinCore:
+    """State and logic of one join."""
+
+    def __init__(self, config: JoinConfig) -> None:
+        """Compile the condition against both schemas; every mistake in it is reported here."""
+        self.config = config
+        schemas: dict[Side, pa.Schema] = {"l": config.left_schema, "r": config.right_schema}
+        for side in SIDES:
+            check_schema(schemas[side], side)
+        self.schemas = schemas
+        self.layout = Layout(schemas["l"], schemas["r"], config.how, config.suffix)
+        self.condition: Condition = compile_condition(config.on, schemas["l"], schemas["r"])
+        time = time_difference(config.window, schemas["l"], schemas["r"])
+        self.clock = None if time is None else Clock.of(time)
+        self.parts = compile_parts(self.condition, time)
+        self.ordering = Ordering(self._order_columns())
+        self.watermark: int | None = None
+        self.counters = Counters()
+        options = config.options
+        self.joiner = Joiner(
+            self.parts, self.layout, options.chunk_rows, options.workers, config.how != "inner"
+        )
+        self.stores: dict[Side, Store] = {
+            side: Store(
+                side,
+                self.parts,
+                StoreConfig(
+                    head_rows=options.head_rows,
+                    background=options.merge == "background",
+                    bounded=not isinstance(config.window, FullHistory),
+                    owes=owes(config.how, side),
+                ),
+            )
+            for side in SIDES
+        }
+
+    def _order_columns(self) -> Any:
+        names = self.config.order_by
+        if names is None:
+            return None
+        for side, name in zip(SIDES, names, strict=True):
+            if name not in self.schemas[side].names:
+                raise SchemaError(
+                    f"order_by column {name!r} is not in the {'left' if side == 'l' else 'right'} "
+                    f"input; it has {', '.join(self.schemas[side].names)}"
+                )
+        return compare_columns(*names, self.schemas["l"], self.schemas["r"])
+
+    def _kept(self, side: Side) -> list[str]:
+        """Columns to keep of a side's rows: those of the output, and what keys are made from."""
+        if side == "l" or not self.layout.only_left:
+            return list(self.schemas[side].names)
+        exprs = [key.expr for part in self.parts for key in part.keys[side]]
+        exprs += [e for part in self.parts for e in (part.residual, part.filters[side]) if e]
+        needed = {name for expr in exprs for name in expr.columns(side)}
+        return [name for name in self.schemas[side].names if name in needed]
+
+    def run(
+        self, left: pa.RecordBatch | None, right: pa.RecordBatch | None, *, last: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Take new rows in, giving the output they cause; they are stored when this is exhausted.
+
+        With `last` nothing will follow, so what only later rows would need is not built.
+        """
+        arrivals = self._arrive(left, right, last)
+        marks: dict[int, Flags] = {}
+        pairs = 0
+        for side, blocks, see in self._steps(arrivals):
+            want_output = self.config.how not in ("semi", "anti")
+            once = not want_output and side == "l"
+            for found in self.joiner.probe(
+                arrivals[side].batch, side, blocks, see, once=once, want_output=want_output
+            ):
+                pairs += len(found.probe_rows)
+                output = self._settle(side, arrivals, found, marks)
+                if output is not None and output.num_rows:
+                    yield output
+        if not last:
+            yield from self._unmatchable(arrivals)
+        self._commit(arrivals, marks, pairs)
+        if isinstance(self.config.window, CountWindow):
+            yield from self._expire_counted(self.config.window)
+
+    def _arrive(
+        self, left: pa.RecordBatch | None, right: pa.RecordBatch | None, last: bool
+    ) -> dict[Side, Arrival]:
+        given: dict[Side, pa.RecordBatch] = {}
+        for side, batch in zip(SIDES, (left, right), strict=True):
+            schema = self.schemas[side]
+            given[side] = empty_batch(schema) if batch is None else batch
+            given[side] = conform(given[side], schema, side)
+        timed = {side: self._on_time(given[side], side) for side in SIDES}
+        rows = {side: timed[side][0] for side in SIDES}
+        befores: dict[Side, Int64] = {side: np.zeros(0, np.int64) for side in SIDES}
+        if isinstance(self.config.window, CountWindow) or self.config.self_join:
+            orders = self.ordering.places(rows["l"], rows["r"])
+            for at, side in enumerate(SIDES):
+                befores[side] = orders[2 + at]
+                if self.ordering.pair is not None:
+                    rows[side] = rows[side].take(pa.array(orders[at]))
+        arrivals: dict[Side, Arrival] = {}
+        for side in SIDES:
+            batch = make_batch(rows[side], side, self.parts, self._kept(side))
+            times = None if self.clock is None else self.clock.times(rows[side], side)[0]
+            block = self._block(side, batch, times, last)
+            arrivals[side] = Arrival(batch, block, befores[side], *timed[side][1:])
+        return arrivals
+
+    def _block(self, side: Side, batch: Batch, times: Int64 | None, last: bool) -> Block:
+        store = self.stores[side]
+        needs_index = isinstance(self.config.window, CountWindow) or self.config.self_join
+        if last and side == "l" and not needs_index:
+            settled = np.zeros(len(batch), np.bool_) if store.config.owes else None
+            return Block(store.count, batch.table, [], settled, times)
+        if self.joiner.threads == 1 or len(batch) < 100_000:
+            return store.block_of(batch, times)
+        with ThreadPoolExecutor(self.joiner.threads) as pool:
+            return store.block_of(batch, times, lambda f, xs: list(pool.map(f, xs)))
+
+    def _on_time(self, batch: pa.RecordBatch, side: Side) -> tuple[pa.RecordBatch, int, int]:
+        """Rows that are not late, and how many were late or without a time."""
+        if self.clock is None:
+            return batch, 0, 0
+        times, null = self.clock.times(batch, side)
+        nulls = int(null.sum())
+        if self.watermark is None:
+            return batch, 0, nulls
+        late = (times < self.watermark) & ~null
+        if not late.any():
+            return batch, 0, nulls
+        return batch.filter(pa.array(~late)), int(late.sum()), nulls
+
+    def _steps(
+        self, arrivals: dict[Side, Arrival]
+    ) -> Iterator[tuple[Side, list[Block], See | None]]:
+        """Who probes what: together these meet every pair with a new row exactly once."""
+        window = self.config.window
+        if not isinstance(window, CountWindow) and not self.config.self_join:
+            yield "r", self.stores["l"].blocks(), None
+            yield "l", [*self.stores["r"].blocks(), arrivals["r"].block], None
+            return
+        for side in SIDES:
+            other = OTHER[side]
+            if self.config.self_join:
+                seen = self.stores[other].count + np.arange(len(arrivals[side].batch))
+            else:
+                seen = self.stores[other].count + arrivals[side].before
+            low = None
+            if isinstance(window, CountWindow):
+                low = CountWindow.first_visible(seen, window.size, window.slide)
+            yield side, [*self.stores[other].blocks(), arrivals[other].block], See(low, seen - 1)
+
+    def _settle(
+        self, side: Side, arrivals: dict[Side, Arrival], found: Found, marks: dict[int, Flags]
+    ) -> pa.RecordBatch | None:
+        """Mark what has found a match; the rows to give out for it."""
+        new_left: tuple[Block, NDArray[np.int32]] | None = None
+        probing = side, arrivals[side].block, found.probe_rows
+        for of, block, rows in (probing, (OTHER[side], found.block, found.stored_rows)):
+            if block.settled is None:
+                continue
+            fresh = block is arrivals[of].block
+            flags = block.settled if fresh else marks.setdefault(id(block), block.settled.copy())
+            if of == "l" and self.config.how == "semi":
+                new_left = block, np.unique(rows[~flags[rows]])
+            flags[rows] = True
+        if self.config.how == "semi":
+            assert new_left is not None
+            return self.layout.single("l", new_left[0].table, new_left[1])
+        return found.output
+
+    def _unmatchable(self, arrivals: dict[Side, Arrival]) -> Iterator[pa.RecordBatch]:
+        """New rows that never can match: what an outer join owes for them is owed now."""
+        for side in SIDES:
+            block = arrivals[side].block
+            if block.settled is None or not self._gives_unmatched(side):
+                continue
+            rows = np.flatnonzero(~arrivals[side].batch.matchable() & ~block.settled)
+            block.settled[rows] = True
+            yield from self._unmatched(side, block, rows)
+
+    def _gives_unmatched(self, side: Side) -> bool:
+        return self.config.how != "semi" and owes(self.config.how, side)
+
+    def _unmatched(
+        self, side: Side, block: Block, rows: NDArray[np.intp]
+    ) -> Iterator[pa.RecordBatch]:
+        step = self.config.options.chunk_rows
+        for start in range(0, len(rows), step):
+            chunk = rows[start : start + step].astype(np.int32)
+            self.counters.unmatched += len(chunk)
+            yield self.layout.single(side, block.table, chunk)
+
+    def _commit(self, arrivals: dict[Side, Arrival], marks: dict[int, Flags], pairs: int) -> None:
+        for side in SIDES:
+            for block in self.stores[side].blocks():
+                block.settled = marks.get(id(block), block.settled)
+            self.stores[side].add(arrivals[side].block)
+            if side == "l" or not self.config.self_join:
+                self.counters.late_rows += arrivals[side].late
+                self.counters.null_times += arrivals[side].null_times
+        self.counters.pairs += pairs
+
+    def _expire_counted(self, window: CountWindow) -> Iterator[pa.RecordBatch]:
+        for side in SIDES:
+            store = self.stores[side]
+            first = CountWindow.first_visible(store.count, window.size, window.slide)
+            for block in store.blocks():
+                gone = min(block.rows, first - block.base)
+                if gone > 0 and block.settled is not None and self._gives_unmatched(side):
+                    rows = np.flatnonzero(~block.settled[:gone])
+                    block.settled[rows] = True
+                    yield from self._unmatched(side, block, rows)
+            store.drop_before(first)
+
+    def advance(self, watermark: Any) -> Iterator[pa.RecordBatch]:
+        """Move event time; gives unmatched rows that no later row can match any more."""
+        if self.clock is None:
+            raise WindowError("advance() moves event time: the join needs a TimeWindow for that")
+        instant = self.clock.instant(watermark)
+        if self.watermark is not None and instant <= self.watermark:
+            return
+        self.watermark = instant
+        for side in SIDES:
+            oldest = instant - self.clock.reach[side]
+            for block in self.stores[side].blocks():
+                if block.settled is not None and self._gives_unmatched(side):
+                    assert block.times is not None
+                    rows = np.flatnonzero(~block.settled & (block.times < oldest))
+                    block.settled[rows] = True
+                    yield from self._unmatched(side, block, rows)
+            self.stores[side].drop_older(oldest)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """All rows that are still owed as unmatched: nothing more will come."""
+        for side in SIDES:
+            if not self._gives_unmatched(side):
+                continue
+            for block in self.stores[side].blocks():
+                assert block.settled is not None
+                rows = np.flatnonzero(~block.settled)
+                block.settled[rows] = True
+                yield from self._unmatched(side, block, rows)
+
+    def close(self) -> None:
+        """Wait for merges under way."""
+        for store in self.stores.values():
+            store.settle_merge(wait=True)
+

@@ -1,0 +1,209 @@
+"""Probing blocks with a batch: index, then residual filter, then output, chunk by chunk."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from thetajoin.batch.keys import Int64
+from thetajoin.engine.block import Block
+from thetajoin.engine.layout import Layout, take_columns
+from thetajoin.engine.rows import Batch
+from thetajoin.engine.spec import OTHER, Part, Side
+from thetajoin.index.po_join import PoJoin
+from thetajoin.index.shape import Probe
+from thetajoin.predicate import Expr, evaluate
+
+Positions = NDArray[np.int32]
+PairStream = Iterator[tuple[Positions, Positions]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A chunk of matches of a batch with a block: positions in both, and the output rows.
+
+    Without `Joiner.keep_rows` only the positions' number holds once the next chunk is made.
+    """
+
+    block: Block
+    probe_rows: Positions
+    stored_rows: Positions
+    output: pa.RecordBatch | None
+
+
+@dataclass(frozen=True)
+class See:
+    """Arrival numbers each row of a batch may be paired with, ends included."""
+
+    low: Int64 | None
+    high: Int64 | None
+
+
+@dataclass(frozen=True)
+class Joiner:
+    """How a probe is carried out: the parts of the condition, chunk size, threads."""
+
+    parts: tuple[Part, ...]
+    layout: Layout
+    chunk_rows: int
+    threads: int
+    keep_rows: bool = True
+
+    def probe(
+        self,
+        batch: Batch,
+        side: Side,
+        blocks: list[Block],
+        see: See | None = None,
+        *,
+        once: bool = False,
+        want_output: bool = True,
+    ) -> Iterator[Found]:
+        """Every match of the batch's rows (of `side`) with the blocks' rows, exactly once.
+
+        With `once`, a batch row's first match in each block and part is enough.
+        """
+        tasks: list[Callable[[], Iterator[Found]]] = []
+        for at, part in enumerate(self.parts):
+            rows = batch.parts[at]
+            if not len(rows):
+                continue
+            intervals = part.views[OTHER[side]].intervals(rows.keys)
+            low = high = None
+            if see is not None:
+                low = None if see.low is None else see.low[rows.rows]
+                high = None if see.high is None else see.high[rows.rows]
+            probe = Probe(intervals, len(rows), low, high)
+            first_only = once and part.residual is None
+            pieces = self.threads if len(blocks) < self.threads else 1
+            for block in blocks:
+                streams = _streams(block, at, probe, self.chunk_rows, first_only, pieces)
+                for stream in streams:
+                    tasks.append(self._task(part, batch, side, at, block, stream, want_output))
+        yield from run_tasks(tasks, self.threads)
+
+    def _task(
+        self,
+        part: Part,
+        batch: Batch,
+        side: Side,
+        at: int,
+        block: Block,
+        stream: Callable[[], PairStream],
+        want_output: bool,
+    ) -> Callable[[], Iterator[Found]]:
+        rows = batch.parts[at].rows
+        everything = len(rows) == len(batch)
+
+        def found() -> Iterator[Found]:
+            for probes, stored in stream():
+                probe_rows = probes if everything else rows[probes]
+                if part.residual is not None:
+                    tables = (batch.table, block.table)
+                    positions = (probe_rows, stored)
+                    kept = self._residual(part.residual, side, tables, positions)
+                    probe_rows, stored = probe_rows[kept], stored[kept]
+                    if not len(kept):
+                        continue
+                output = None
+                if want_output and side == "l":
+                    output = self.layout.pairs(batch.table, probe_rows, block.table, stored)
+                elif want_output:
+                    output = self.layout.pairs(block.table, stored, batch.table, probe_rows)
+                if self.keep_rows:
+                    probe_rows, stored = probe_rows.copy(), stored.copy()
+                yield Found(block, probe_rows, stored, output)
+
+        return found
+
+    def _residual(
+        self,
+        residual: Expr,
+        side: Side,
+        tables: tuple[pa.RecordBatch, pa.RecordBatch],
+        positions: tuple[Positions, Positions],
+    ) -> NDArray[np.intp]:
+        """Which pairs satisfy the residual."""
+        sides: tuple[Side, Side] = (side, OTHER[side])
+        taken = {}
+        for name, table, rows in zip(sides, tables, positions, strict=True):
+            needed = table.select(sorted(residual.columns(name)))
+            taken[name] = pa.RecordBatch.from_arrays(take_columns(needed, rows), schema=needed.schema)
+        holds = evaluate(residual, left=taken["l"], right=taken["r"])
+        return np.flatnonzero(holds.fill_null(False).to_numpy(zero_copy_only=False))
+
+
+def _streams(
+    block: Block, at: int, probe: Probe, room: int, once: bool, pieces: int
+) -> list[Callable[[], PairStream]]:
+    index = block.indexes[at]
+    if not isinstance(index, PoJoin):
+        return [lambda: _chained(index.pairs(probe, block.base, block.rows, room=room, once=once))]
+    if pieces == 1:
+        return [lambda: _chained(index.pairs(probe, block.base, block.rows, room=room, once=once))]
+    streams = index.pairs(probe, block.base, block.rows, room=room, once=once, parts=pieces)
+    return [lambda stream=stream: stream for stream in streams]  # type: ignore[misc]
+
+
+def _chained(streams: list[PairStream]) -> PairStream:
+    for stream in streams:
+        yield from stream
+
+
+def run_tasks(tasks: list[Callable[[], Iterator[Found]]], threads: int) -> Iterator[Found]:
+    """Results of all tasks, in any order, on up to `threads` threads; stops when closed."""
+    if threads == 1 or len(tasks) < 2:
+        for task in tasks:
+            yield from task()
+        return
+    results: queue.Queue[Found | BaseException | None] = queue.Queue(maxsize=2 * threads)
+    stopped = threading.Event()
+    pending = iter(tasks)
+    lock = threading.Lock()
+
+    def put(item: Found | BaseException | None) -> None:
+        while not stopped.is_set():
+            try:
+                results.put(item, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            while not stopped.is_set():
+                with lock:
+                    task = next(pending, None)
+                if task is None:
+                    break
+                for found in task():
+                    put(found)
+                    if stopped.is_set():
+                        break
+        except BaseException as error:
+            put(error)
+        put(None)
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    running = threads
+    try:
+        while running:
+            item = results.get()
+            if item is None:
+                running -= 1
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                yield item
+    finally:
+        stopped.set()
+        for worker in workers:
+            worker.join()

@@ -1,0 +1,100 @@
+"""The output's columns: which there are, and how pairs and unmatched rows fill them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from thetajoin.engine.block import rows_without_columns
+from thetajoin.engine.spec import Side
+from thetajoin.errors import OptionError, SchemaError
+
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+_SPELLINGS: dict[str, How] = {
+    "inner": "inner",
+    "left": "left",
+    "leftouter": "left",
+    "right": "right",
+    "rightouter": "right",
+    "full": "full",
+    "outer": "full",
+    "fullouter": "full",
+    "semi": "semi",
+    "leftsemi": "semi",
+    "anti": "anti",
+    "leftanti": "anti",
+}
+Positions = NDArray[np.int32]
+
+
+def parse_how(how: str) -> How:
+    """The kind of join, from any of Spark's spellings.
+
+    >>> parse_how("left_outer")
+    'left'
+    """
+    found = _SPELLINGS.get(str(how).lower().replace("_", ""))
+    if found is None:
+        raise OptionError(f"how={how!r} is not a join: use inner, left, right, full, semi or anti")
+    return found
+
+
+def owes(how: How, side: Side) -> bool:
+    """Whether rows of this side matter after they were probed: unmatched, or first matched."""
+    return how == "full" or how in (("left", "semi", "anti") if side == "l" else ("right",))
+
+
+class Layout:
+    """Output columns of a join of two schemas."""
+
+    def __init__(self, left: pa.Schema, right: pa.Schema, how: How, suffix: str) -> None:
+        self.how = how
+        self.only_left = how in ("semi", "anti")
+        fields = [field.with_nullable(True) for field in left]
+        taken = set(left.names)
+        for field in [] if self.only_left else right:
+            name = field.name
+            if name in taken:
+                name += suffix
+            if name in taken:
+                raise SchemaError(
+                    f"output column {name!r} is taken on both sides: choose another suffix "
+                    f"than {suffix!r}"
+                )
+            taken.add(name)
+            fields.append(field.with_name(name).with_nullable(True))
+        self.schema = pa.schema(fields)
+        self._types: dict[Side, list[pa.DataType]] = {"l": left.types, "r": right.types}
+
+    def pairs(
+        self, left: pa.RecordBatch, left_rows: Positions, right: pa.RecordBatch, right_rows: Positions
+    ) -> pa.RecordBatch:
+        """Matched rows side by side."""
+        columns = take_columns(left, left_rows) + take_columns(right, right_rows)
+        return self._batch(columns, len(left_rows))
+
+    def single(self, side: Side, table: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
+        """Rows of one side alone, the other side's columns NULL (or not there)."""
+        columns = take_columns(table, rows)
+        if not self.only_left:
+            other = [pa.nulls(len(rows), t) for t in self._types["r" if side == "l" else "l"]]
+            columns = columns + other if side == "l" else other + columns
+        return self._batch(columns, len(rows))
+
+    def _batch(self, columns: list[pa.Array], rows: int) -> pa.RecordBatch:
+        if not columns:
+            return rows_without_columns(rows)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def table(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        """Batches of this layout as one table."""
+        return pa.Table.from_batches(batches, schema=self.schema)
+
+
+def take_columns(table: pa.RecordBatch, rows: Positions) -> list[pa.Array]:
+    """The rows of every column; row numbers are known to be in range."""
+    indices = pa.array(rows)
+    return [column.take(indices) for column in table.columns]

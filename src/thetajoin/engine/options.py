@@ -1,0 +1,56 @@
+"""Settings a caller may pass as ``**options``, with their defaults."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass, fields
+from typing import Any
+
+from thetajoin.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a join is run; none of these changes its result.
+
+    threads: threads that probe (default: every core this process may use).
+    chunk_rows: most rows in one output batch.
+    head_rows: rows the mutable head may hold before it becomes a segment.
+    merge: "background", or "inline" to merge segments inside `push`.
+    """
+
+    threads: int = 0
+    chunk_rows: int = 1 << 17
+    head_rows: int = 2048
+    merge: str = "background"
+
+    def __post_init__(self) -> None:
+        lowest = {"threads": 0, "chunk_rows": 64, "head_rows": 0}
+        for name, least in lowest.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise OptionError(f"{name}={value!r}: must be a whole number of at least {least}")
+        if self.merge not in ("background", "inline"):
+            raise OptionError(f"merge={self.merge!r}: must be 'background' or 'inline'")
+
+    @property
+    def workers(self) -> int:
+        """Threads to use."""
+        return self.threads or len(os.sched_getaffinity(0))
+
+    @classmethod
+    def parse(cls, given: dict[str, Any]) -> Options:
+        """Check names and values.
+
+        >>> Options.parse({"thread": 2})
+        Traceback (most recent call last):
+        thetajoin.errors.OptionError: unknown option 'thread': did you mean 'threads'?
+        """
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+                raise OptionError(f"unknown option {name!r}: {hint}")
+        return cls(**given)

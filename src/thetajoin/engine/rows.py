@@ -1,0 +1,99 @@
+"""A batch of one side's rows, filtered and keyed once, to be stored and to probe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from thetajoin.batch.keys import BytesKey, Key, encode
+from thetajoin.engine.spec import KeySpec, Part, Side
+from thetajoin.predicate import evaluate
+
+Rows32 = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class PartRows:
+    """The rows that can match in one part of the condition, and their keys."""
+
+    rows: Rows32
+    keys: list[Key]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, positions: NDArray[np.int32]) -> PartRows:
+        """Some of these rows."""
+        keys = [k.take(positions) if isinstance(k, BytesKey) else k[positions] for k in self.keys]
+        return PartRows(self.rows[positions], keys)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of rows: what is kept of them, and what each part of the condition sees."""
+
+    table: pa.RecordBatch
+    parts: tuple[PartRows, ...]
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def matchable(self) -> NDArray[np.bool_]:
+        """Which rows can match at all: those that some part has."""
+        mask = np.zeros(len(self), np.bool_)
+        for part in self.parts:
+            mask[part.rows] = True
+        return mask
+
+
+def make_batch(
+    table: pa.RecordBatch, side: Side, parts: tuple[Part, ...], keep: list[str]
+) -> Batch:
+    """Evaluate filters and keys of `table`; the batch keeps the columns in `keep`."""
+    made = tuple(_part_rows(table, side, part) for part in parts)
+    return Batch(table.select(keep), made)
+
+
+def _part_rows(table: pa.RecordBatch, side: Side, part: Part) -> PartRows:
+    arrays = [evaluate_side(spec.expr, side, table) for spec in part.keys[side]]
+    valid = _valid(arrays, part.keys[side])
+    condition = part.filters[side]
+    if condition is not None:
+        passed = pc.fill_null(evaluate_side(condition, side, table), False)
+        valid = passed if valid is None else pc.and_(valid, passed)
+    if valid is None:
+        rows = np.arange(table.num_rows, dtype=np.int32)
+    else:
+        rows = np.flatnonzero(valid.to_numpy(zero_copy_only=False)).astype(np.int32)
+        if rows.size < table.num_rows:
+            arrays = [array.filter(valid) for array in arrays]
+    keys = [
+        encode(array, nan_low=spec.nan == "low")
+        for array, spec in zip(arrays, part.keys[side], strict=True)
+    ]
+    return PartRows(rows, keys)
+
+
+def evaluate_side(expr: object, side: Side, table: pa.RecordBatch) -> pa.Array:
+    """Evaluate an expression over one side's rows."""
+    return evaluate(expr, left=table) if side == "l" else evaluate(expr, right=table)  # type: ignore[arg-type]
+
+
+def _valid(arrays: list[pa.Array], specs: tuple[KeySpec, ...]) -> pa.Array | None:
+    """Rows where every key has a value; None if all have."""
+    valid = None
+    for array, spec in zip(arrays, specs, strict=True):
+        masks = []
+        if array.null_count:
+            masks.append(array.is_valid())
+        if spec.nan == "drop" and pa.types.is_floating(array.type):
+            number = pc.fill_null(pc.invert(pc.is_nan(array)), False)
+            if not pc.all(number).as_py():
+                masks.append(number)
+        for mask in masks:
+            valid = mask if valid is None else pc.and_(valid, mask)
+    return valid

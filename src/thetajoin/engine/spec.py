@@ -1,0 +1,290 @@
+"""A condition and a window as index keys: what each side stores and what each probe asks.
+
+Every comparison, band and time window becomes "a stored key lies in an interval that the probe row
+gives". A conjunction has two views, one for each side that may be stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from thetajoin.batch.keys import (
+    INT64_MAX,
+    INT64_MIN,
+    BytesKey,
+    Int64,
+    Key,
+    float_keys,
+    floats_of,
+    is_bytes_type,
+    is_key_type,
+)
+from thetajoin.errors import WindowError
+from thetajoin.index.interval import AnyInterval, BytesInterval, Interval, interval_of
+from thetajoin.index.shape import Dim, Shape
+from thetajoin.predicate import Comparison, Condition, Conjunction, Difference, Expr
+from thetajoin.predicate import compile_condition as compile_on
+from thetajoin.predicate.nodes import conjunction as conjoin
+from thetajoin.window.spec import TimeUnit, TimeWindow, Window
+
+Side = Literal["l", "r"]
+OTHER: dict[Side, Side] = {"l": "r", "r": "l"}
+_MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
+
+
+@dataclass(frozen=True)
+class KeySpec:
+    """An expression over one side that is stored and searched as a key."""
+
+    expr: Expr
+    nan: Literal["high", "low", "drop"] = "high"
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether its values need a dictionary."""
+        return is_bytes_type(self.expr.type)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """How one probe key bounds one stored key: by an operator, or by a distance."""
+
+    probe_key: int
+    bound: str | Distance
+
+    def interval(self, key: Key) -> AnyInterval:
+        """The stored keys that satisfy this for each probe key."""
+        if isinstance(self.bound, Distance):
+            assert not isinstance(key, BytesKey)
+            return self.bound.interval(key)
+        if isinstance(key, BytesKey):
+            return BytesInterval(((self.bound, key),))
+        return interval_of(self.bound, key)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Stored keys in ``[probe + low, probe + high]``, in integers or (a little wider) in doubles."""
+
+    low: int | float | None
+    high: int | float | None
+    floating: bool
+    single: bool = False
+
+    def interval(self, keys: Int64) -> Interval:
+        """The interval around each probe key."""
+        if not self.floating:
+            low = None if self.low is None else _add(keys, int(self.low))
+            return Interval(low, None if self.high is None else _add(keys, int(self.high)))
+        values = floats_of(keys)
+        infinite = ~np.isfinite(values)  # the sums would be no bound; the recheck decides
+        low = high = None
+        with np.errstate(all="ignore"):
+            if self.low is not None:
+                edge = np.nextafter(values + self._wider(self.low, -np.inf), -np.inf)
+                low = np.where(infinite, INT64_MIN, float_keys(edge))
+            if self.high is not None:
+                edge = np.nextafter(values + self._wider(self.high, np.inf), np.inf)
+                high = np.where(infinite, INT64_MAX, float_keys(edge))
+        if low is not None and high is not None:
+            low[infinite] = INT64_MAX  # between two bounds nothing infinite lies
+            high[infinite] = INT64_MIN
+        return Interval(low, high)
+
+    def _wider(self, bound: float, towards: float) -> float:
+        """The bound moved out by more than one rounding of the subtraction could."""
+        if self.single:
+            slack = max(abs(bound) * 2.0**-22, 2.0**-148)
+            bound = bound - slack if towards < 0 else bound + slack
+        return float(np.nextafter(bound, towards))
+
+
+def _add(keys: Int64, step: int) -> Int64:
+    """``keys + step`` held at the ends of int64."""
+    if step >= 0:
+        limit = INT64_MAX - min(step, INT64_MAX)
+        return np.minimum(keys, limit) + min(step, INT64_MAX)
+    limit = INT64_MIN - max(step, INT64_MIN)
+    return np.maximum(keys, limit) + max(step, INT64_MIN)
+
+
+@dataclass(frozen=True)
+class View:
+    """One conjunction with one side stored: a dimension for each interval the probes ask."""
+
+    shape: Shape
+    stored: tuple[int, ...]
+    asks: tuple[tuple[Ask, ...], ...]
+
+    def intervals(self, probe_keys: list[Key]) -> tuple[AnyInterval, ...]:
+        """What a batch of probe rows with these keys asks of each stored key."""
+        return tuple(_all_of([a.interval(probe_keys[a.probe_key]) for a in ask]) for ask in self.asks)
+
+
+def _all_of(intervals: list[AnyInterval]) -> AnyInterval:
+    result = intervals[0]
+    for interval in intervals[1:]:
+        result = result & interval  # type: ignore[operator]
+    return result
+
+
+@dataclass(frozen=True)
+class Part:
+    """One conjunction of the condition, compiled for both sides."""
+
+    keys: dict[Side, tuple[KeySpec, ...]]
+    views: dict[Side, View]
+    filters: dict[Side, Expr | None]
+    residual: Expr | None
+    source: Conjunction
+
+
+@dataclass
+class _Builder:
+    keys: dict[Side, list[KeySpec]] = field(default_factory=lambda: {"l": [], "r": []})
+    dims: dict[Side, dict[tuple[int, str], list[Ask]]] = field(
+        default_factory=lambda: {"l": {}, "r": {}}
+    )
+
+    def key(self, side: Side, spec: KeySpec) -> int:
+        if spec not in self.keys[side]:
+            self.keys[side].append(spec)
+        return self.keys[side].index(spec)
+
+    def ask(self, stored: Side, kind: str, key: int, ask: Ask) -> None:
+        # An ordered key gathers all its bounds; equalities and exclusions stand alone.
+        name = kind if kind == "order" else f"{kind} {ask.probe_key}"
+        self.dims[stored].setdefault((key, name), []).append(ask)
+
+    def compare(self, comparison: Comparison) -> None:
+        left = self.key("l", KeySpec(comparison.left))
+        right = self.key("r", KeySpec(comparison.right))
+        kind = {"=": "equal", "!=": "negate"}.get(comparison.op, "order")
+        self.ask("r", kind, right, Ask(left, comparison.op))
+        self.ask("l", kind, left, Ask(right, _MIRROR[comparison.op]))
+
+    def differ(self, difference: Difference) -> None:
+        """``low <= l - r <= high``: r in [l - high, l - low], and l in [r + low, r + high]."""
+        floating = pa.types.is_floating(difference.type)
+        single = pa.types.is_float32(difference.type)
+        low, high = _whole_bounds(difference)
+        # NaN minus anything is above every bound. So with an upper bound no NaN matches; with only
+        # a lower one every NaN does, and on the right it must be found where small values are.
+        drop = floating and high is not None
+        left = self.key("l", KeySpec(difference.left, "drop" if drop else "high"))
+        lowest: Literal["low", "high"] = "low" if floating else "high"
+        right = self.key("r", KeySpec(difference.right, "drop" if drop else lowest))
+        below = None if high is None else -high
+        above = None if low is None else -low
+        self.ask("r", "order", right, Ask(left, Distance(below, above, floating, single)))
+        self.ask("l", "order", left, Ask(right, Distance(low, high, floating, single)))
+
+    def view(self, stored: Side) -> View:
+        dims, asks, keys = [], [], []
+        for (key, name), ask in self.dims[stored].items():
+            kind = name.split()[0]
+            is_bytes = self.keys[stored][key].is_bytes
+            dims.append(Dim(kind == "equal", kind == "negate", is_bytes))
+            asks.append(tuple(ask))
+            keys.append(key)
+        return View(Shape(tuple(dims)), tuple(keys), tuple(asks))
+
+
+def _whole_bounds(d: Difference) -> tuple[int | float | None, int | float | None]:
+    """A difference's bounds as inclusive numbers in the keys' own unit."""
+    if pa.types.is_floating(d.type):
+        return _as(float, d.low), _as(float, d.high)
+
+    def scaled(bound: object) -> int | None:
+        if bound is None:
+            return None
+        if isinstance(bound, Decimal):
+            return int(bound.scaleb(d.type.scale))
+        assert isinstance(bound, int)
+        return bound
+
+    low, high = scaled(d.low), scaled(d.high)
+    low = low + 1 if low is not None and d.low_strict else low
+    return low, high - 1 if high is not None and d.high_strict else high
+
+
+def _as(kind: Callable[[object], float], bound: object) -> float | None:
+    return None if bound is None else kind(bound)
+
+
+def compile_parts(condition: Condition, time: Difference | None) -> tuple[Part, ...]:
+    """The condition's conjunctions as parts, each with the window's time bound in it."""
+    return tuple(_part(conjunction, time) for conjunction in condition.disjuncts)
+
+
+def _part(conjunction: Conjunction, time: Difference | None) -> Part:
+    builder = _Builder()
+    checks = [] if conjunction.residual is None else [conjunction.residual]
+    for comparison in conjunction.comparisons:
+        builder.compare(comparison)
+    for difference in conjunction.differences:
+        if is_bytes_type(difference.type):
+            checks.append(difference.check)
+            continue
+        builder.differ(difference)
+        if not difference.exact:
+            checks.append(difference.check)
+    if time is not None:
+        builder.differ(time)
+    return Part(
+        keys={"l": tuple(builder.keys["l"]), "r": tuple(builder.keys["r"])},
+        views={"l": builder.view("l"), "r": builder.view("r")},
+        filters={"l": conjunction.left_filter, "r": conjunction.right_filter},
+        residual=conjoin(checks),
+        source=conjunction,
+    )
+
+
+def time_difference(
+    window: Window | None, left: pa.Schema, right: pa.Schema
+) -> Difference | None:
+    """A time window as ``-after <= l.time - r.time <= before``; checks the columns' types."""
+    if not isinstance(window, TimeWindow):
+        return None
+    for name, schema, side in ((window.left_time, left, "left"), (window.right_time, right, "right")):
+        if name not in schema.names:
+            raise WindowError(
+                f"the window's time column {name!r} is not in the {side} input; "
+                f"it has {', '.join(schema.names)}"
+            )
+    pair = compare_columns(window.left_time, window.right_time, left, right)
+    before, after = window.bounds(time_unit(pair.type, window))
+    return Difference(
+        pair.left, pair.right, pair.type, -after, False, before, False, pair.left, exact=True
+    )
+
+
+def time_unit(type_: pa.DataType, window: TimeWindow) -> TimeUnit | None:
+    """The unit that a time column's keys count in."""
+    if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
+        unit: TimeUnit = type_.unit
+        return unit
+    if pa.types.is_date(type_):
+        return "day"
+    if pa.types.is_integer(type_):
+        return None
+    raise WindowError(
+        f"the window's time column {window.left_time!r} is {type_}: "
+        "it must be a timestamp, a date or an integer"
+    )
+
+
+def compare_columns(left: str, right: str, ls: pa.Schema, rs: pa.Schema) -> Comparison:
+    """Two columns brought to one type, as a comparison would."""
+    quoted = [name.replace("`", "``") for name in (left, right)]
+    condition = compile_on(f"l.`{quoted[0]}` <= r.`{quoted[1]}`", ls, rs)
+    comparison = condition.disjuncts[0].comparisons[0]
+    if not is_key_type(comparison.type):
+        raise WindowError(f"column {left!r} has no order: its type is {comparison.type}")
+    return comparison

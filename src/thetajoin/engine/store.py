@@ -1,0 +1,180 @@
+"""One side's stored rows: a mutable head and a chain of segments."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from thetajoin.batch.keys import Int64
+from thetajoin.engine.block import (
+    Block,
+    Flags,
+    concat_batches,
+    merge_blocks,
+    merged_settled,
+    merged_times,
+    sorted_block,
+    unsorted_block,
+)
+from thetajoin.engine.rows import Batch
+from thetajoin.engine.spec import Part, Side
+from thetajoin.index.head import Head
+from thetajoin.index.po_join import Mapper
+from thetajoin.window.chain import next_merge
+
+
+@dataclass(frozen=True)
+class StoreConfig:
+    """How a side keeps its rows: `head_rows` mutable at most, merges in the background or not."""
+
+    head_rows: int = 2048
+    background: bool = True
+    bounded: bool = True
+    owes: bool = False
+
+
+class Store:
+    """The rows of one side that later rows may still be paired with.
+
+    New rows are made into a block first (`block_of`), which can be probed, and become part of the
+    store only on `add`: so an error in between changes nothing.
+    """
+
+    def __init__(self, side: Side, parts: tuple[Part, ...], config: StoreConfig) -> None:
+        self.side = side
+        self.config = config
+        self.count = 0
+        self.merges = 0
+        self.segments: list[Block] = []
+        self.head: Block | None = None
+        self._shapes = [part.views[side].shape for part in parts]
+        self._stored = [part.views[side].stored for part in parts]
+        self._can_head = not any(dim.is_bytes for shape in self._shapes for dim in shape.dims)
+        self._merging: tuple[list[Block], Future[Block]] | None = None
+        self._executor: ThreadPoolExecutor | None = None
+
+    def blocks(self) -> list[Block]:
+        """All blocks, oldest first; rows of a running merge are in the old ones."""
+        return [*self.segments, *([self.head] if self.head is not None else [])]
+
+    @property
+    def rows(self) -> int:
+        """Rows held."""
+        return sum(block.rows for block in self.blocks())
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of all indexes."""
+        return sum(block.index_bytes for block in self.blocks())
+
+    def block_of(
+        self, batch: Batch, times: Int64 | None, mapper: Mapper | None = None
+    ) -> Block:
+        """New rows as a block, not yet stored: sorted if there are many, as they came if few."""
+        settled: Flags | None = np.zeros(len(batch), np.bool_) if self.config.owes else None
+        args = (self.count, batch, self._shapes, self._stored)
+        if self._can_head and len(batch) <= self.config.head_rows // 2:
+            return unsorted_block(*args, settled=settled, times=times, capacity=0)
+        return sorted_block(*args, settled=settled, times=times, mapper=mapper)
+
+    def add(self, block: Block) -> None:
+        """Store a block made by `block_of`; then merge what is due."""
+        self.settle_merge(wait=False)
+        self.count += block.rows
+        if not block.rows:
+            return
+        if not block.indexes:  # the last rows of a table: owed perhaps, but never probed
+            self.segments.append(block)
+            return
+        if all(isinstance(index, Head) for index in block.indexes):
+            self._append(block)
+        else:
+            self._close_head()
+            self.segments.append(block)
+        self._merge()
+
+    def _append(self, block: Block) -> None:
+        """Put a small block behind the head's rows; a full head becomes a segment."""
+        if self.head is not None and self.head.rows + block.rows > self.config.head_rows:
+            self._close_head()
+        if self.head is None:
+            heads = [Head(shape, self.config.head_rows) for shape in self._shapes]
+            self.head = Block(block.base, block.table, heads, block.settled, block.times)
+            shift = 0
+        else:
+            shift = self.head.rows
+            both = [self.head, block]
+            self.head.settled = merged_settled(both)
+            self.head.times = merged_times(both)
+            self.head.newest = max((b.newest for b in both if b.newest is not None), default=None)
+            self.head.table = concat_batches([self.head.table, block.table])
+        for head, new in zip(self.head.indexes, block.indexes, strict=True):
+            assert isinstance(head, Head)
+            assert isinstance(new, Head)
+            keys, rid = new.rows()
+            head.append(keys, rid + np.int32(shift))
+
+    def _close_head(self) -> None:
+        if self.head is not None:
+            self.segments.append(merge_blocks([self.head]))
+            self.head = None
+
+    def _merge(self) -> None:
+        """Start the next merge, in the background or here and now."""
+        if self._merging is not None:
+            return
+        while True:
+            due = next_merge([s.rows for s in self.segments], bounded=self.config.bounded)
+            if due is None:
+                return
+            parts = self.segments[due[0] : due[1]]
+            if self.config.background:
+                if self._executor is None:
+                    self._executor = ThreadPoolExecutor(1, "thetajoin-merge")
+                self._merging = parts, self._executor.submit(merge_blocks, parts)
+                return
+            self._replace(parts, merge_blocks(parts))
+
+    def settle_merge(self, *, wait: bool) -> None:
+        """Put a finished merge in place; with `wait`, finish it first."""
+        if self._merging is None:
+            return
+        parts, future = self._merging
+        if not wait and not future.done():
+            return
+        self._merging = None
+        self._replace(parts, future.result())
+
+    def _replace(self, parts: list[Block], merged: Block) -> None:
+        """Swap merged blocks in, with the marks made since; not if some have expired meanwhile."""
+        start = next((i for i, s in enumerate(self.segments) if s is parts[0]), None)
+        if start is None or any(
+            a is not b for a, b in zip(parts, self.segments[start:], strict=False)
+        ):
+            return
+        merged.settled = merged_settled(parts)
+        self.segments[start : start + len(parts)] = [merged]
+        self.merges += 1
+
+    def drop_before(self, first: int) -> None:
+        """Drop whole blocks of which every row has an arrival number below `first`."""
+        self.segments = [s for s in self.segments if s.base + s.rows > first]
+        if self.head is not None and self.head.base + self.head.rows <= first:
+            self.head = None
+
+    def drop_older(self, oldest: int) -> None:
+        """Drop whole blocks of which every row has an event time below `oldest`."""
+        self.segments = [s for s in self.segments if s.newest is None or s.newest >= oldest]
+        if self.head is not None and self.head.newest is not None and self.head.newest < oldest:
+            self.head = None
+
+    def _check(self) -> None:
+        """Verify that blocks follow each other without overlap and are sound."""
+        at = None
+        for block in self.blocks():
+            block._check()
+            assert at is None or block.base >= at
+            at = block.base + block.rows
+        assert at is None or at <= self.count

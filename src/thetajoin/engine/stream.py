@@ -1,0 +1,286 @@
+"""StreamJoin: the join of two streams inside one process."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from thetajoin.batch.tables import to_batch
+from thetajoin.engine import snapshot as snapshots
+from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.intake import conform
+from thetajoin.engine.layout import How, parse_how
+from thetajoin.engine.options import Options
+from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, WindowError
+from thetajoin.predicate import condition_text
+from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow, Window, window_from_dict
+
+NO_WINDOW = (
+    "a stream needs a window: TimeWindow('10 minutes', time='ts'), CountWindow(1000) or "
+    "FullHistory()"
+)
+
+
+@dataclass(frozen=True)
+class StreamStats:
+    """What a StreamJoin has seen, and what it holds now.
+
+    left_rows, right_rows: rows taken in, late ones not counted.
+    pairs, unmatched: matches found, and rows given out without one.
+    late_rows, null_times: rows dropped as older than the watermark, rows without an event time.
+    window_left, window_right: rows held.
+    segments, merges, index_bytes: immutable parts, merges done, memory of the indexes.
+    """
+
+    left_rows: int
+    right_rows: int
+    pairs: int
+    unmatched: int
+    late_rows: int
+    null_times: int
+    window_left: int
+    window_right: int
+    segments: int
+    merges: int
+    index_bytes: int
+
+
+def check_window(window: Any) -> Window:
+    """The window, or an error that names the choices."""
+    if window is None:
+        raise WindowError(NO_WINDOW)
+    if not isinstance(window, TimeWindow | CountWindow | FullHistory):
+        raise WindowError(f"window={window!r} is no window: {NO_WINDOW}")
+    return window
+
+
+def check_order(order_by: Any) -> tuple[str, str] | None:
+    """One column name for both sides, or one for each."""
+    match order_by:
+        case None:
+            return None
+        case str():
+            return order_by, order_by
+        case (str() as left, str() as right):
+            return left, right
+    raise OptionError(f"order_by={order_by!r}: give a column name, or a pair, one per side")
+
+
+class StreamJoin:
+    """A join of two streams in this process: push micro-batches, get the new matches.
+
+    Exact whatever the batching. With `left_schema` and `right_schema` the condition is checked at
+    once; without, when each side's first rows have come.
+
+    >>> import thetajoin as tj, pyarrow as pa
+    >>> join = tj.StreamJoin("l.a < r.a", window=tj.CountWindow(1000))
+    >>> join.push(left=pa.table({"a": [1, 5]}), right=pa.table({"a": [3]})).to_pydict()
+    {'a': [1], 'a_right': [3]}
+    >>> join.push(right=pa.table({"a": [9]})).to_pydict()
+    {'a': [1, 5], 'a_right': [9, 9]}
+    """
+
+    def __init__(
+        self,
+        on: Any,
+        *,
+        how: str = "inner",
+        window: Window | None = None,
+        order_by: str | tuple[str, str] | None = None,
+        left_schema: pa.Schema | None = None,
+        right_schema: pa.Schema | None = None,
+        suffix: str = "_right",
+        **options: Any,
+    ) -> None:
+        """Check everything that can be checked without rows."""
+        self._on = on
+        self._how: How = parse_how(how)
+        self._window = check_window(window)
+        if isinstance(self._window, FullHistory) and self._how in ("left", "right", "full", "anti"):
+            raise WindowError(
+                f"how={how!r} with FullHistory() would never give an unmatched row, since a later "
+                "row may always match: use a TimeWindow or a CountWindow"
+            )
+        self._order_by = check_order(order_by)
+        self._suffix = suffix
+        self._options = Options.parse(options)
+        self._schemas: dict[str, pa.Schema | None] = {"left": left_schema, "right": right_schema}
+        self._early: list[tuple[str, Any]] = []
+        self._core: JoinCore | None = None
+        self._owed: list[pa.RecordBatch] = []
+        self._finished = False
+        if left_schema is not None and right_schema is not None:
+            self._core = self._make_core(left_schema, right_schema)[0]
+
+    def _make_core(
+        self, left: pa.Schema, right: pa.Schema
+    ) -> tuple[JoinCore, list[pa.RecordBatch]]:
+        """The join itself, and the output of what had to wait for it."""
+        config = JoinConfig(
+            self._on,
+            left,
+            right,
+            how=self._how,
+            window=self._window,
+            order_by=self._order_by,
+            suffix=self._suffix,
+            options=self._options,
+        )
+        core = JoinCore(config)
+        output: list[pa.RecordBatch] = []
+        for what, value in self._early:
+            if what == "watermark":
+                output += core.advance(value)
+            else:
+                output += core.run(*((value, None) if what == "left" else (None, value)))
+        return core, output
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The output's schema, once both inputs' are known."""
+        return None if self._core is None else self._core.layout.schema
+
+    def push(self, left: Any = None, right: Any = None) -> pa.Table:
+        """Take the next micro-batch of either or both sides and return the new matches.
+
+        If it fails (another schema, an overflow in an expression) nothing of it is taken in, and
+        the operator goes on as if it had not been pushed. Costs a few hundred ns a row and match.
+        """
+        self._check_open()
+        given = {"left": left, "right": right}
+        batches = {
+            name: None if table is None else to_batch(table, name) for name, table in given.items()
+        }
+        if self._core is None:
+            return self._push_early(batches)
+        output = list(self._core.run(batches["left"], batches["right"]))
+        owed, self._owed = self._owed, []
+        return self._core.layout.table([*owed, *output])
+
+    def _push_early(self, batches: dict[str, pa.RecordBatch | None]) -> pa.Table:
+        """Before both schemas are known, rows wait in the order they came."""
+        schemas = dict(self._schemas)
+        for name, batch in batches.items():
+            known = schemas[name]
+            if batch is not None:
+                schemas[name] = batch.schema if known is None else known
+                conform(batch, schemas[name], "l" if name == "left" else "r")
+        left, right = schemas["left"], schemas["right"]
+        if left is None or right is None:
+            self._schemas = schemas
+            self._early += [(name, batch) for name, batch in batches.items() if batch is not None]
+            return pa.table({})
+        core, owed = self._make_core(left, right)
+        output = list(core.run(batches["left"], batches["right"]))
+        self._core, self._schemas, self._early = core, schemas, []
+        return core.layout.table([*owed, *output])
+
+    def advance(self, watermark: Any) -> None:
+        """Move event time to `watermark`: no row older than it will be taken in any more.
+
+        Rows that nothing can match any more are removed; where they are owed as unmatched, they
+        come with the next `push` (which may be called without rows) or with `finish`. A watermark
+        older than the current one changes nothing.
+        """
+        self._check_open()
+        if not isinstance(self._window, TimeWindow):
+            raise WindowError("advance() moves event time: the join needs a TimeWindow for that")
+        if self._core is None:
+            self._early.append(("watermark", watermark))
+        else:
+            self._owed += list(self._core.advance(watermark))
+
+    def finish(self) -> pa.Table:
+        """End both streams and return what outer and anti joins still owe."""
+        self._check_open()
+        if self._core is None:
+            left, right = self._schemas["left"], self._schemas["right"]
+            if left is None or right is None:
+                return self._finish_early()
+            self._core, self._owed = self._make_core(left, right)
+        self._finished = True
+        owed, self._owed = self._owed, []
+        return self._core.layout.table([*owed, *self._core.finish()])
+
+    def _finish_early(self) -> pa.Table:
+        """One side never came and its columns are unknown: fine unless rows are owed with them."""
+        missing = "left" if self._schemas["left"] is None else "right"
+        if self._how in ("left", "right", "full", "anti") and self._early:
+            raise SchemaError(
+                f"the {missing} input never came, so its columns are unknown: pass {missing}_schema"
+            )
+        self._finished = True
+        return pa.table({})
+
+    def _check_open(self) -> None:
+        if self._finished:
+            raise ThetaJoinError("this join was finished: make a new StreamJoin for more rows")
+
+    @property
+    def stats(self) -> StreamStats:
+        """Counts since the start, and what is held now."""
+        core = self._core
+        if core is None:
+            rows = {"left": 0, "right": 0, "watermark": 0}
+            for what, value in self._early:
+                rows[what] += value.num_rows if what != "watermark" else 0
+            held = rows["left"], rows["right"]
+            return StreamStats(*held, 0, 0, 0, 0, *held, 0, 0, 0)
+        left, right = core.stores["l"], core.stores["r"]
+        counters = core.counters
+        return StreamStats(
+            left_rows=left.count,
+            right_rows=right.count,
+            pairs=counters.pairs,
+            unmatched=counters.unmatched,
+            late_rows=counters.late_rows,
+            null_times=counters.null_times,
+            window_left=left.rows,
+            window_right=right.rows,
+            segments=len(left.segments) + len(right.segments),
+            merges=left.merges + right.merges,
+            index_bytes=left.index_bytes + right.index_bytes,
+        )
+
+    def snapshot(self) -> bytes:
+        """The whole state as bytes that `restore` reads, in this version or a later one.
+
+        The rows are written, not the indexes, which `restore` builds again. No pickle.
+        """
+        self._check_open()
+        saved = snapshots.Saved(
+            config={
+                "on": self._core.condition.sql if self._core else condition_text(self._on),
+                "how": self._how,
+                "window": self._window.to_dict(),
+                "order_by": self._order_by,
+                "suffix": self._suffix,
+                "options": asdict(self._options),
+            },
+            schemas=self._schemas,
+            early=self._early,
+            owed=self._owed,
+        )
+        return snapshots.write(saved, self._core)
+
+    @classmethod
+    def restore(cls, data: bytes) -> StreamJoin:
+        """The operator that `snapshot` saved; it goes on exactly where that one stood."""
+        saved, fill = snapshots.read(data)
+        config = dict(saved.config)
+        join = cls(
+            config["on"],
+            how=config["how"],
+            window=window_from_dict(config["window"]),
+            order_by=None if config["order_by"] is None else tuple(config["order_by"]),
+            left_schema=saved.schemas["left"],
+            right_schema=saved.schemas["right"],
+            suffix=config["suffix"],
+            **config["options"],
+        )
+        join._early, join._owed = saved.early, saved.owed
+        if join._core is not None:
+            fill(join._core)
+        return join

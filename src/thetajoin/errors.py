@@ -1,0 +1,93 @@
+"""Every error a user can cause: one line that says what is wrong, where, and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+_LISTED = 12  # names listed in a message before the rest is counted
+_QUOTED = 80  # characters of a fragment quoted in a message
+
+
+class ThetaJoinError(Exception):
+    """The base of all errors raised on purpose by this package.
+
+    >>> str(ThetaJoinError("two\\n  lines"))
+    'two lines'
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
+
+
+class ConditionError(ThetaJoinError):
+    """A join condition that cannot be used; says where in it and what would be right.
+
+    >>> raise ConditionError("unknown column", position=5, fragment="l.rq", hint="did you mean rp?")
+    Traceback (most recent call last):
+    thetajoin.errors.ConditionError: unknown column at position 5: `l.rq`; did you mean rp?
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        position: int | None = None,
+        fragment: str = "",
+        hint: str = "",
+    ) -> None:
+        where = f" at position {position}" if position is not None else ""
+        quote = f": `{_shorten(fragment)}`" if fragment else ""
+        super().__init__(f"{problem}{where}{quote}{'; ' if hint else ''}{hint}")
+        self.position = position
+        self.fragment = fragment
+
+
+class SchemaError(ThetaJoinError):
+    """An input whose columns, types or kind do not fit, or rows with another schema."""
+
+
+class WindowError(ThetaJoinError):
+    """A window that is missing, empty, or does not fit the inputs."""
+
+
+class OptionError(ThetaJoinError):
+    """An unknown option, or a value it cannot take."""
+
+
+class SnapshotError(ThetaJoinError):
+    """Bytes that are not a snapshot of this operator and version, or are damaged."""
+
+
+class DataError(ThetaJoinError):
+    """A value that an expression cannot take: overflow, division by zero, a bad cast."""
+
+
+def one_line(message: str) -> str:
+    """The message without line breaks."""
+    return re.sub(r"\s*[\r\n]+\s*", " ", message).strip()
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint that names the closest of `names`, or lists them; O(len(names)).
+
+    >>> nearest("pric", ["price", "time"])
+    "did you mean 'price'?"
+    >>> nearest("zzz", ["price", "time"])
+    'there are: price, time'
+    """
+    known = list(dict.fromkeys(names))
+    by_lower = {other.lower(): other for other in reversed(known)}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {by_lower[close[0]]!r}?"
+    if not known:
+        return "there are none"
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    return f"there are: {', '.join(known[:_LISTED])}{more}"
+
+
+def _shorten(fragment: str) -> str:
+    text = one_line(fragment)
+    return text if len(text) <= _QUOTED else text[: _QUOTED - 3] + "..."

@@ -1,0 +1,84 @@
+"""The mutable head: new rows in arrival order until there are enough for a segment.
+
+SPO-Join (Section 4.1) keeps a B+-tree for each key and gets each predicate's bitset from a range of
+leaves. For the few thousand rows a head has, computing the bitsets by comparing whole blocks is
+faster than any tree (`bench structures`), and an insertion is an append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thetajoin.batch.keys import Int64
+from thetajoin.index.interval import Interval
+from thetajoin.index.po_join import Pairs, stack
+from thetajoin.index.shape import Probe, Shape
+from thetajoin.kernels import emit
+
+
+class Head:
+    """Keys of the newest rows, appended; at most `capacity` of them."""
+
+    def __init__(self, shape: Shape, capacity: int) -> None:
+        """An empty head. Keys that need a dictionary cannot be held here."""
+        assert not any(dim.is_bytes for dim in shape.dims)
+        self.shape = shape
+        self.size = 0
+        self.keys = np.empty((len(shape.dims), capacity), np.int64)
+        self.rid = np.empty(capacity, np.int32)
+        self._negate = np.array([dim.negate for dim in shape.dims], np.bool_)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, used or not."""
+        return int(self.keys.nbytes + self.rid.nbytes)
+
+    def append(self, keys: list[Int64], rid: NDArray[np.int32]) -> None:
+        """Add rows at the end; O(rows)."""
+        end = self.size + rid.size
+        for at, key in enumerate(keys):
+            self.keys[at, self.size : end] = key
+        self.rid[self.size : end] = rid
+        self.size = end
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.size = 0
+
+    def rows(self) -> tuple[list[Int64], NDArray[np.int32]]:
+        """The keys and row numbers held, as copies."""
+        return [key[: self.size].copy() for key in self.keys], self.rid[: self.size].copy()
+
+    def pairs(
+        self, probe: Probe, base: int, rows: int, *, room: int, once: bool = False
+    ) -> list[Iterator[Pairs]]:
+        """Matches of a probe batch; O(probes x rows / SIMD width)."""
+        if self.size == 0 or probe.size == 0:
+            return []
+        visible = probe.visible(base, rows)
+        if visible is None:
+            return []
+        intervals = [i for i in probe.intervals if isinstance(i, Interval)]
+        low, high = stack(intervals, tuple(range(len(intervals))), probe.size)
+        order = np.arange(probe.size, dtype=np.int32)
+
+        def stream() -> Iterator[Pairs]:
+            out = np.empty(room, np.int32), np.empty(room, np.int32)
+            state = np.zeros(2, np.int64)
+            while state[0] < order.size:
+                n = emit.emit_head(
+                    order, self.keys, self.size, self.rid, low, high, self._negate, *visible,
+                    once, *out, state,
+                )
+                if n:
+                    yield out[0][:n], out[1][:n]
+
+        return [stream()]
+
+    def _check(self) -> None:
+        """Verify the invariants."""
+        assert 0 <= self.size <= self.rid.size == self.keys.shape[1]
+        assert np.unique(self.rid[: self.size]).size == self.size

@@ -1,0 +1,385 @@
+"""PO-Join: an immutable segment of the window (SPO-Join, Sections 4.2 and 4.3).
+
+Rows stand in the order of the primary key. For each further key the segment keeps its sorted values
+and the permutation from that order to the primary one (Algorithm 2). The paper's offset arrays
+(Algorithm 3) say where one stream's keys fall among the other's; here they are computed for each
+batch of probes by a rebounding search, because the probes are not known when a segment is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thetajoin.batch.keys import BytesKey, Int64, Key
+from thetajoin.index.interval import Interval
+from thetajoin.index.shape import Probe, Shape
+from thetajoin.kernels import emit
+from thetajoin.kernels.order import gather, order_of
+from thetajoin.kernels.search import first_above, first_at_least, narrow
+
+Int32 = NDArray[np.int32]
+Span = tuple[Int64, Int64]
+Pairs = tuple[Int32, Int32]
+Mapper = Callable[[Callable[[int], object], Sequence[int]], Sequence[object]]
+
+# Estimated cost in ns: testing a row, looking at a block's extremes, moving one bit of the window,
+# looking at one word of the summary, and a probe's fixed part. Measured with `bench engine`.
+TEST_NS, BLOCK_NS, MOVE_NS, SUMMARY_NS, PROBE_NS = 0.7, 1.2, 1.6, 0.6, 12.0
+SAMPLED_PROBES = 16
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class Drive:
+    """What was decided for one batch and one segment: emitter, driving key, estimated ns."""
+
+    kind: str
+    key: int | None
+    cost: float
+
+
+class PoJoin:
+    """An immutable index over one segment's rows that have all keys."""
+
+    def __init__(
+        self, shape: Shape, keys: Sequence[Key], rid: Int32, mapper: Mapper | None = None
+    ) -> None:
+        """Build from keys in any row order; `rid` numbers the rows. O(n log n), 60 ns a row."""
+        self.shape = shape
+        self.size = len(rid)
+        self.dictionaries: list[BytesKey | None] = []
+        values: list[Int64] = []
+        for key in keys:
+            if isinstance(key, BytesKey):
+                dictionary, ranks = key.dictionary()
+                self.dictionaries.append(dictionary)
+                values.append(ranks)
+            else:
+                self.dictionaries.append(None)
+                values.append(key)
+        run = self._mixed([values[i] for i in shape.run])
+
+        def order_by(dim: int) -> Int32:
+            order = order_of(values[dim]) if dim >= 0 else np.arange(self.size, dtype=np.int32)
+            return order if run is None else gather(order, order_of(gather(run, order)))
+
+        primary = shape.primary
+        sorters = (primary if primary is not None else -1, *shape.setters)
+        orders = list((mapper or _sequential)(order_by, sorters))
+        by_primary = orders[0]
+        self.rid: Int32 = gather(rid, by_primary)
+        self.run = None if run is None else gather(run, by_primary)
+        self.primary = None if primary is None else gather(values[primary], by_primary)
+        self.columns = np.empty((len(shape.tested), self.size), np.int64)
+        for at, dim in enumerate(shape.tested):
+            self.columns[at] = gather(values[dim], by_primary)
+        where = _inverse(by_primary) if shape.setters else by_primary
+        self.sorted: dict[int, Int64] = {}
+        self.perm: dict[int, Int32] = {}
+        for dim, order in zip(shape.setters, orders[1:], strict=True):
+            self.sorted[dim] = gather(values[dim], order)
+            self.perm[dim] = gather(where, order)
+        self.zone_low, self.zone_high = _zones(self.columns)
+
+    @staticmethod
+    def _mixed(keys: list[Int64]) -> Int64 | None:
+        """One run key: the equality key itself, or a hash of several (each is tested as well)."""
+        if not keys:
+            return None
+        if len(keys) == 1:
+            return keys[0]
+        mixed = np.zeros(keys[0].size, np.uint64)
+        for key in keys:
+            mixed ^= key.view(np.uint64)
+            mixed *= _MIX
+            mixed ^= mixed >> np.uint64(29)
+        return mixed.view(np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays of the index."""
+        arrays = [self.rid, self.run, self.primary, self.columns, self.zone_low, self.zone_high]
+        arrays += [*self.sorted.values(), *self.perm.values()]
+        dictionaries = sum(d.nbytes for d in self.dictionaries if d is not None)
+        return sum(a.nbytes for a in arrays if a is not None) + dictionaries
+
+    def keys(self) -> list[Key]:
+        """The keys again, in primary order as `rid` is: what a merge starts from."""
+        result: list[Key] = []
+        for dim, dictionary in enumerate(self.dictionaries):
+            values = self._column(dim)
+            result.append(values if dictionary is None else dictionary.take(values >> 1))
+        return result
+
+    def _column(self, dim: int) -> Int64:
+        if dim == self.shape.primary:
+            assert self.primary is not None
+            return self.primary
+        if dim in self.shape.tested:
+            column: Int64 = self.columns[self.shape.tested.index(dim)]
+            return column
+        assert self.run is not None
+        return self.run
+
+    @classmethod
+    def merge(cls, parts: Sequence[PoJoin], offsets: Sequence[int]) -> PoJoin:
+        """One segment of several; part `i`'s row numbers are moved up by ``offsets[i]``."""
+        shape = parts[0].shape
+        rid = np.concatenate([p.rid + np.int32(o) for p, o in zip(parts, offsets, strict=True)])
+        columns = zip(*(part.keys() for part in parts), strict=True)
+        return cls(shape, [concat_keys(list(column)) for column in columns], rid)
+
+    def _intervals(self, probe: Probe) -> list[Interval]:
+        return [i.against(d) for i, d in zip(probe.intervals, self.dictionaries, strict=True)]
+
+    def _runs(self, probe: Probe, intervals: list[Interval]) -> Span:
+        """Each probe's run of equal keys; the same positions in every key's order."""
+        starts = np.zeros(probe.size, np.int64)
+        ends = np.full(probe.size, self.size, np.int64)
+        if self.run is not None:
+            lows = [intervals[i].low for i in self.shape.run]
+            run = self._mixed([low for low in lows if low is not None])
+            assert run is not None
+            order = order_of(run)
+            first_at_least(self.run, run, order, starts)
+            first_above(self.run, run, order, ends)
+        return starts, ends
+
+    def _narrowed(
+        self, probe: Probe, dim: int, asked: Interval, keys: Int64, runs: Span
+    ) -> Span:
+        """The part of each run, in the order of `keys`, that lies in the probe's interval."""
+        starts, ends = runs[0].copy(), runs[1].copy()
+        if self.run is not None:
+            low = asked.low if asked.low is not None else _NO_KEYS
+            high = asked.high if asked.high is not None else _NO_KEYS
+            narrow(keys, low, high, asked.low is not None, asked.high is not None, starts, ends)
+            return starts, ends
+        order = probe.order(dim, asked)
+        if asked.low is not None:
+            first_at_least(keys, asked.low, order, starts)
+        if asked.high is not None:
+            first_above(keys, asked.high, order, ends)
+        return starts, ends
+
+    def _sweep(self, probe: Probe, dim: int, asked: Interval, run_starts: Int64) -> Int32:
+        """The order of probes in which a key's window moves least: by run, then by its bound."""
+        order = probe.order(dim, asked)
+        if self.run is None:
+            return order
+        swept: Int32 = gather(order, order_of(gather(run_starts, order)))
+        return swept
+
+    def pairs(
+        self,
+        probe: Probe,
+        base: int,
+        rows: int,
+        *,
+        room: int,
+        once: bool = False,
+        parts: int = 1,
+    ) -> list[Iterator[Pairs]]:
+        """Matches of a probe batch as `parts` independent streams of ``(probe, row)`` chunks.
+
+        A segment holds the arrival numbers ``[base, base + rows)``. Chunks have at most `room`
+        pairs and are overwritten by the next; the streams may run on different threads.
+        """
+        if self.size == 0 or probe.size == 0:
+            return []
+        visible = probe.visible(base, rows)
+        if visible is None:
+            return []
+        intervals, runs, (starts, ends), drive, windows = self._decide(probe)
+        if drive.kind == "bitmap":
+            assert drive.key is not None
+            order = self._sweep(probe, drive.key, intervals[drive.key], runs[0])
+            tested = tuple(i for i in self._needed(intervals) if i != drive.key)
+        else:
+            order = np.arange(probe.size, dtype=np.int32)
+            if self.shape.primary is not None and self.run is None:
+                order = probe.order(self.shape.primary, intervals[self.shape.primary])
+            tested = self._needed(intervals)
+        at = [self.shape.tested.index(i) for i in tested]
+        columns = self.columns if len(at) == len(self.columns) else self.columns[at]
+        zones = (self.zone_low[at], self.zone_high[at])
+        low, high = stack(intervals, tested, probe.size)
+        negate = np.array([self.shape.dims[i].negate for i in tested], np.bool_)
+        see, see_low, see_high = visible
+
+        def stream(piece: Int32) -> Iterator[Pairs]:
+            out = np.empty(room, np.int32), np.empty(room, np.int32)
+            state = np.zeros(4, np.int64)
+            shown = (see, see_low, see_high, once)
+            if drive.kind == "bitmap":
+                assert drive.key is not None
+                words = (self.size + 63) >> 6
+                bits = np.zeros(words, np.uint64), np.zeros((words + 63) >> 6, np.uint64)
+            while state[0] < piece.size:
+                if drive.kind == "ranges":
+                    n = emit.emit_ranges(piece, starts, ends, self.rid, *shown, *out, state)
+                elif drive.kind == "scan":
+                    n = emit.emit_scan(
+                        piece, starts, ends, self.rid, columns, low, high, negate, *zones, *shown,
+                        *out, state,
+                    )
+                else:
+                    n = emit.emit_bitmap(
+                        piece, *windows, self.perm[drive.key], starts, ends, self.rid, columns,
+                        low, high, negate, *shown, *bits, *out, state,
+                    )
+                if n:
+                    yield out[0][:n], out[1][:n]
+
+        return [stream(piece) for piece in np.array_split(order, parts) if piece.size]
+
+    def drive(self, probe: Probe) -> Drive:
+        """What `pairs` would do for this batch of probes."""
+        if self.size == 0 or probe.size == 0:
+            return Drive("ranges", None, 0.0)
+        return self._decide(probe)[3]
+
+    def _decide(
+        self, probe: Probe
+    ) -> tuple[list[Interval], Span, Span, Drive, Span]:
+        """Search all keys, then choose: intervals, runs, ranges, the choice, a bitmap's windows."""
+        intervals = self._intervals(probe)
+        runs = self._runs(probe, intervals)
+        ranges = runs
+        if self.shape.primary is not None and self.primary is not None:
+            asked = intervals[self.shape.primary]
+            ranges = self._narrowed(probe, self.shape.primary, asked, self.primary, runs)
+        drive, windows = self._choose(probe, intervals, runs, *ranges)
+        return intervals, runs, ranges, drive, windows
+
+    def _needed(self, intervals: list[Interval]) -> tuple[int, ...]:
+        """Tested keys that some row of the segment could fail."""
+        needed = []
+        for at, dim in enumerate(self.shape.tested):
+            asked, negate = intervals[dim], self.shape.dims[dim].negate
+            low, high = self.zone_low[at].min(), self.zone_high[at].max()
+            low_holds = asked.low is None or bool((asked.low <= low).all())
+            high_holds = asked.high is None or bool((asked.high >= high).all())
+            if negate or not (low_holds and high_holds):
+                needed.append(dim)
+        return tuple(needed)
+
+    def _choose(
+        self,
+        probe: Probe,
+        intervals: list[Interval],
+        runs: Span,
+        starts: Int64,
+        ends: Int64,
+    ) -> tuple[Drive, Span]:
+        """Pick the cheapest emitter from exact counts: search positions say how long ranges are."""
+        nothing = (_NO_KEYS, _NO_KEYS)
+        needed = self._needed(intervals)
+        reach = float(np.maximum(ends - starts, 0).sum())
+        if not needed:
+            return Drive("ranges", None, reach), nothing
+        touched = self._touched(probe, intervals, needed, starts, ends)
+        best = Drive("scan", None, reach / 64 * BLOCK_NS + touched * 64 * TEST_NS * len(needed))
+        chosen = nothing
+        for dim in self.shape.setters:
+            if dim not in needed:
+                continue
+            begins, finishes = self._narrowed(
+                probe, dim, intervals[dim], self.sorted[dim], runs
+            )
+            order = self._sweep(probe, dim, intervals[dim], runs[0])
+            moves = emit.window_moves(order, begins, finishes)
+            cost = moves * MOVE_NS + reach / 4096 * SUMMARY_NS + probe.size * PROBE_NS
+            if cost < best.cost:
+                best, chosen = Drive("bitmap", dim, cost), (begins, finishes)
+        return best, chosen
+
+    def _touched(
+        self,
+        probe: Probe,
+        intervals: list[Interval],
+        needed: tuple[int, ...],
+        starts: Int64,
+        ends: Int64,
+    ) -> float:
+        """Blocks that a scan could not skip, estimated from a few probes."""
+        sample = np.unique(np.linspace(0, probe.size - 1, SAMPLED_PROBES).astype(np.int64))
+        at = [self.shape.tested.index(i) for i in needed]
+        taken = [interval.take(sample) for interval in intervals]
+        low, high = stack(taken, needed, sample.size)
+        negate = np.array([self.shape.dims[i].negate for i in needed], np.bool_)
+        blocks = emit.count_blocks(
+            starts[sample], ends[sample], self.zone_low[at], self.zone_high[at], low, high, negate
+        )
+        return float(blocks) * probe.size / sample.size
+
+    def _check(self) -> None:
+        """Verify every invariant of the structure."""
+        n = self.size
+        assert sorted(self.perm) == sorted(self.shape.setters)
+        within = np.zeros(n, np.int64) if self.run is None else self.run
+        assert (within[1:] >= within[:-1]).all()
+        same = within[1:] == within[:-1]
+        if self.primary is not None:
+            assert (self.primary[1:] >= self.primary[:-1])[same].all()
+        for dim, perm in self.perm.items():
+            column = self._column(dim)
+            assert (np.sort(perm) == np.arange(n)).all()
+            assert (column[perm] == self.sorted[dim]).all()
+            assert (self.sorted[dim][1:] >= self.sorted[dim][:-1])[same].all()
+        assert np.unique(self.rid).size == n
+        for at, column in enumerate(self.columns):
+            for block in range((n + 63) // 64):
+                rows = column[block * 64 : block * 64 + 64]
+                assert self.zone_low[at, block] == rows.min()
+                assert self.zone_high[at, block] == rows.max()
+
+
+_NO_KEYS: Int64 = np.zeros(0, np.int64)
+
+
+def concat_keys(keys: list[Key]) -> Key:
+    """Keys of several batches one after another."""
+    if isinstance(keys[0], BytesKey):
+        return BytesKey.concat([key for key in keys if isinstance(key, BytesKey)])
+    return np.concatenate(keys)  # type: ignore[arg-type]
+
+
+def _sequential(function: Callable[[int], object], items: Sequence[int]) -> Sequence[object]:
+    return [function(item) for item in items]
+
+
+def _inverse(order: Int32) -> Int32:
+    where = np.empty(order.size, np.int32)
+    where[order] = np.arange(order.size, dtype=np.int32)
+    return where
+
+
+def _zones(columns: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Smallest and largest key of each block of 64 rows, for each column."""
+    starts = np.arange(0, columns.shape[1], emit.BLOCK)
+    if starts.size == 0:
+        empty = np.zeros((columns.shape[0], 0), np.int64)
+        return empty, empty
+    low = np.minimum.reduceat(columns, starts, axis=1)
+    return low, np.maximum.reduceat(columns, starts, axis=1)
+
+
+def stack(
+    intervals: list[Interval], dims: tuple[int, ...], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ends of several keys' intervals as two matrices, open ends as the extremes."""
+    limits = np.iinfo(np.int64)
+    low = np.full((len(dims), size), limits.min, np.int64)
+    high = np.full((len(dims), size), limits.max, np.int64)
+    for at, dim in enumerate(dims):
+        asked = intervals[dim]
+        if asked.low is not None:
+            low[at] = asked.low
+        if asked.high is not None:
+            high[at] = asked.high
+    return low, high

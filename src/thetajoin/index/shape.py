@@ -1,0 +1,109 @@
+"""The shape of an index: which of a condition's keys play which part in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from thetajoin.batch.keys import Int64
+from thetajoin.index.interval import AnyInterval, Interval
+from thetajoin.kernels.order import order_of
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One stored key: compared for equality, for exclusion (``!=``), or for order."""
+
+    equal: bool = False
+    negate: bool = False
+    is_bytes: bool = False
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The stored keys of one conjunction, seen from one side.
+
+    Equality keys come first in the sort order, so rows of one equal key form a run; the first
+    ordered key sorts the rows inside a run (the primary order); the other ordered keys can drive a
+    bitmap; whatever does not drive is tested row by row.
+    """
+
+    dims: tuple[Dim, ...]
+
+    @property
+    def run(self) -> tuple[int, ...]:
+        """Keys compared for equality."""
+        return tuple(i for i, dim in enumerate(self.dims) if dim.equal)
+
+    @property
+    def primary(self) -> int | None:
+        """The key that sorts the rows."""
+        return next(
+            (i for i, dim in enumerate(self.dims) if not dim.equal and not dim.negate), None
+        )
+
+    @property
+    def setters(self) -> tuple[int, ...]:
+        """Keys that can set bits."""
+        return tuple(
+            i
+            for i, dim in enumerate(self.dims)
+            if not dim.equal and not dim.negate and i != self.primary
+        )
+
+    @property
+    def tested(self) -> tuple[int, ...]:
+        """Keys kept in primary order: all that the range itself does not decide."""
+        hashed = self.run if len(self.run) > 1 else ()
+        others = (i for i, d in enumerate(self.dims) if not d.equal and i != self.primary)
+        return (*hashed, *others)
+
+
+@dataclass
+class Probe:
+    """A batch of probe rows: an interval for every stored key, and what they may see.
+
+    ``see_low`` and ``see_high`` bound the arrival numbers a probe row may be paired with; None
+    means no bound. Sort orders are made once and shared by all segments.
+    """
+
+    intervals: tuple[AnyInterval, ...]
+    size: int
+    see_low: Int64 | None = None
+    see_high: Int64 | None = None
+
+    def __post_init__(self) -> None:
+        self._orders: dict[int, np.ndarray] = {}
+
+    def order(self, dim: int, interval: Interval) -> np.ndarray:
+        """Probe rows ordered by this key's interval; cached, but for byte strings."""
+        if dim in self._orders:
+            return self._orders[dim]
+        keys = interval.low if interval.low is not None else interval.high
+        order = np.arange(self.size, dtype=np.int32) if keys is None else order_of(keys)
+        if isinstance(self.intervals[dim], Interval):
+            self._orders[dim] = order
+        return order
+
+    def visible(self, base: int, rows: int) -> tuple[bool, Int64, Int64] | None:
+        """Row numbers each probe may see in rows ``[base, base + rows)``; None if none can.
+
+        The first item says whether rows have to be checked at all.
+        """
+        low_cut = self.see_low is not None and bool((self.see_low > base).any())
+        high_cut = self.see_high is not None and bool((self.see_high < base + rows - 1).any())
+        low = self.see_low - base if self.see_low is not None and low_cut else _NOTHING
+        high = self.see_high - base if self.see_high is not None and high_cut else _NOTHING
+        if low_cut and bool((low >= rows).all()) or high_cut and bool((high < 0).all()):
+            return None
+        if not low_cut and not high_cut:
+            return False, _NOTHING, _NOTHING
+        if not low_cut:
+            low = np.zeros(self.size, np.int64)
+        if not high_cut:
+            high = np.full(self.size, rows, np.int64)
+        return True, low, high
+
+
+_NOTHING: Int64 = np.zeros(0, np.int64)

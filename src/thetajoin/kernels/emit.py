@@ -1,0 +1,404 @@
+"""Writing pairs: one probe after another into a bounded buffer, resumable at any probe.
+
+All emitters share their frame. Positions are those of a segment's rows in primary order; `rid` maps
+them to row numbers in arrival order. A probe `p` reaches the positions ``[starts[p], ends[p])``.
+`order` says in which order probes are taken. Further columns are tested row by row: column ``c`` of
+a row passes if ``low[c, p] <= columns[c, x] <= high[c, p]``, or if it does not where ``negate[c]``.
+With `see` set, only row numbers in ``[rid_low[p], rid_high[p]]`` are visible. With `once` set, a
+probe stops at its first pair.
+
+`state` is ``[next index into order, position to go on from, window start, window end]``. Emitters
+return the number of pairs written; they have finished when ``state[0] == order.size``. Blocks of 64
+rows are written whole, so the buffers need room for at least that many pairs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from thetajoin.kernels.jit import ALL_ONES, ONE, WORD_MASK, inlined, kernel, trailing_zeros
+
+BLOCK = 64
+
+
+@inlined
+def _passes(x, p, columns, low, high, negate):
+    for c in range(columns.shape[0]):
+        v = columns[c, x]
+        if (v >= low[c, p] and v <= high[c, p]) == negate[c]:
+            return False
+    return True
+
+
+@inlined
+def _skips(block, p, zone_low, zone_high, low, high, negate):
+    """Whether a block's extremes show that none of its rows passes."""
+    for c in range(zone_low.shape[0]):
+        a = zone_low[c, block]
+        b = zone_high[c, block]
+        if negate[c]:
+            if a >= low[c, p] and b <= high[c, p]:
+                return True
+        elif b < low[c, p] or a > high[c, p]:
+            return True
+    return False
+
+
+@kernel
+def emit_ranges(
+    order, starts, ends, rid, see, rid_low, rid_high, once, out_probe, out_row, state
+):
+    """One predicate: every row of the range matches, so pairs are copied (PanJoin's records)."""
+    room = out_probe.size
+    done = 0
+    i = state[0]
+    while i < order.size:
+        p = order[i]
+        x = max(starts[p], state[1])
+        end = ends[p]
+        if not see:
+            if once and x < end:
+                end = x + 1
+            count = min(end - x, room - done)
+            for k in range(count):
+                out_row[done + k] = rid[x + k]
+            for k in range(count):
+                out_probe[done + k] = p
+            if count > 0:
+                done += count
+                x += count
+        else:
+            first = rid_low[p]
+            last = rid_high[p]
+            while x < end and done < room:
+                row = rid[x]
+                x += 1
+                if row >= first and row <= last:
+                    out_row[done] = row
+                    out_probe[done] = p
+                    done += 1
+                    if once:
+                        x = end
+        if x < end:
+            state[0] = i
+            state[1] = x
+            return done
+        state[1] = 0
+        i += 1
+    state[0] = i
+    return done
+
+
+@kernel
+def emit_scan(
+    order,
+    starts,
+    ends,
+    rid,
+    columns,
+    low,
+    high,
+    negate,
+    zone_low,
+    zone_high,
+    see,
+    rid_low,
+    rid_high,
+    once,
+    out_probe,
+    out_row,
+    state,
+):
+    """Scan the range and test every other predicate, skipping blocks whose extremes rule it out."""
+    room = out_probe.size
+    tests = columns.shape[0]
+    done = 0
+    i = state[0]
+    while i < order.size:
+        p = order[i]
+        x = max(starts[p], state[1])
+        end = ends[p]
+        begun = done
+        while x < end:
+            block = x >> 6
+            stop = min(end, (block + 1) << 6)
+            if _skips(block, p, zone_low, zone_high, low, high, negate):
+                x = stop
+                continue
+            if room - done < BLOCK:
+                break
+            if tests == 1 and not see and not negate[0] and not once:
+                a = low[0, p]
+                b = high[0, p]
+                for y in range(x, stop):
+                    out_row[done] = rid[y]
+                    v = columns[0, y]
+                    done += (v >= a) & (v <= b)
+            else:
+                for y in range(x, stop):
+                    if _passes(y, p, columns, low, high, negate):
+                        row = rid[y]
+                        if not see or (row >= rid_low[p] and row <= rid_high[p]):
+                            out_row[done] = row
+                            done += 1
+                            if once:
+                                stop = end
+                                break
+            x = stop
+        for k in range(begun, done):
+            out_probe[k] = p
+        if x < end:
+            state[0] = i
+            state[1] = x
+            return done
+        state[1] = 0
+        i += 1
+    state[0] = i
+    return done
+
+
+@kernel
+def count_blocks(starts, ends, zone_low, zone_high, low, high, negate):
+    """How many blocks a scan of these ranges could not skip."""
+    touched = 0
+    for p in range(starts.size):
+        if starts[p] >= ends[p]:
+            continue
+        for block in range(starts[p] >> 6, ((ends[p] - 1) >> 6) + 1):
+            touched += not _skips(block, p, zone_low, zone_high, low, high, negate)
+    return touched
+
+
+@inlined
+def _set_bits(perm, begin, end, bits, summary):
+    for q in range(begin, end):
+        x = np.uint64(perm[q])
+        bits[x >> np.uint64(6)] |= ONE << (x & WORD_MASK)
+        summary[x >> np.uint64(12)] |= ONE << ((x >> np.uint64(6)) & WORD_MASK)
+
+
+@inlined
+def _clear_bits(perm, begin, end, bits, summary):
+    for q in range(begin, end):
+        x = np.uint64(perm[q])
+        word = bits[x >> np.uint64(6)] & ~(ONE << (x & WORD_MASK))
+        bits[x >> np.uint64(6)] = word
+        if word == 0:
+            summary[x >> np.uint64(12)] &= ~(ONE << ((x >> np.uint64(6)) & WORD_MASK))
+
+
+@kernel
+def window_moves(order, begins, finishes):
+    """How many bits `emit_bitmap` will set and clear for these windows: its exact cost."""
+    total = 0
+    left = 0
+    right = 0
+    for i in range(order.size):
+        p = order[i]
+        b = begins[p]
+        f = finishes[p]
+        if b >= f:
+            continue
+        if b >= right or f <= left:
+            total += (right - left) + (f - b)
+        else:
+            total += abs(b - left) + abs(f - right)
+        left = b
+        right = f
+    return total
+
+
+@kernel
+def emit_bitmap(
+    order,
+    begins,
+    finishes,
+    perm,
+    starts,
+    ends,
+    rid,
+    columns,
+    low,
+    high,
+    negate,
+    see,
+    rid_low,
+    rid_high,
+    once,
+    bits,
+    summary,
+    out_probe,
+    out_row,
+    state,
+):
+    """Two predicates (SPO-Join Section 4.3, for a batch): one moves a window of set bits, one scans.
+
+    Probe `p` satisfies its second predicate at ``[begins[p], finishes[p])`` of that key's own order;
+    `perm` (Algorithm 2) takes these to primary order, where their bits are kept set. Bits of the
+    probe before stay, so over sorted probes a bit is set once a batch and not once a probe. The
+    summary has one bit for each word, so a scan costs what it finds.
+    """
+    room = out_probe.size
+    tests = columns.shape[0]
+    done = 0
+    i = state[0]
+    left = state[2]
+    right = state[3]
+    while i < order.size:
+        p = order[i]
+        begin = begins[p]
+        finish = finishes[p]
+        start = max(starts[p], state[1])
+        end = ends[p]
+        if begin >= finish or start >= end:
+            state[1] = 0
+            i += 1
+            continue
+        if begin >= right or finish <= left:
+            _clear_bits(perm, left, right, bits, summary)
+            _set_bits(perm, begin, finish, bits, summary)
+        else:
+            _clear_bits(perm, left, begin, bits, summary)
+            _set_bits(perm, begin, left, bits, summary)
+            _clear_bits(perm, finish, right, bits, summary)
+            _set_bits(perm, right, finish, bits, summary)
+        left = begin
+        right = finish
+        begun = done
+        first_word = start >> 6
+        last_word = (end - 1) >> 6
+        stopped = -1
+        found = False
+        for s in range(first_word >> 6, (last_word >> 6) + 1):
+            words = summary[s]
+            if s == first_word >> 6:
+                words &= ALL_ONES << np.uint64(first_word & 63)
+            if s == last_word >> 6:
+                words &= ALL_ONES >> np.uint64(63 - (last_word & 63))
+            while words != 0:
+                w = (s << 6) + trailing_zeros(words)
+                words &= words - ONE
+                word = bits[w]
+                if w == first_word:
+                    word &= ALL_ONES << np.uint64(start & 63)
+                if w == last_word:
+                    word &= ALL_ONES >> np.uint64(63 - ((end - 1) & 63))
+                if room - done < BLOCK:
+                    stopped = w << 6
+                    break
+                base = w << 6
+                if tests == 0 and not see and not once:
+                    if word == ALL_ONES:
+                        for k in range(64):
+                            out_row[done + k] = rid[base + k]
+                        done += 64
+                    else:
+                        # Unsigned positions spare the check for negative ones.
+                        first = np.uint64(base)
+                        at = np.uint64(done)
+                        while word != 0:
+                            out_row[at] = rid[first + np.uint64(trailing_zeros(word))]
+                            at += ONE
+                            word &= word - ONE
+                        done = np.int64(at)
+                else:
+                    while word != 0:
+                        x = base + trailing_zeros(word)
+                        word &= word - ONE
+                        if _passes(x, p, columns, low, high, negate):
+                            row = rid[x]
+                            if not see or (row >= rid_low[p] and row <= rid_high[p]):
+                                out_row[done] = row
+                                done += 1
+                                if once:
+                                    found = True
+                                    break
+                if found:
+                    break
+            if stopped >= 0 or found:
+                break
+        for k in range(begun, done):
+            out_probe[k] = p
+        if stopped >= 0:
+            state[0] = i
+            state[1] = max(start, stopped)
+            state[2] = left
+            state[3] = right
+            return done
+        state[1] = 0
+        i += 1
+    state[0] = i
+    state[2] = left
+    state[3] = right
+    return done
+
+
+@kernel
+def emit_head(
+    order,
+    keys,
+    rows,
+    rid,
+    low,
+    high,
+    negate,
+    see,
+    rid_low,
+    rid_high,
+    once,
+    out_probe,
+    out_row,
+    state,
+):
+    """The mutable head (SPO-Join Section 4.1): one bitset a predicate, then their AND.
+
+    Rows stand in arrival order; ``keys[c, x]`` is tested by every probe. A block of 64 rows is one
+    word of each predicate's bitset, so the bitsets never leave the registers.
+    """
+    room = out_probe.size
+    predicates = keys.shape[0]
+    done = 0
+    i = state[0]
+    while i < order.size:
+        p = order[i]
+        begun = done
+        x = state[1]
+        while x < rows:
+            if room - done < BLOCK:
+                break
+            stop = min(rows, x + BLOCK)
+            both = ALL_ONES
+            for c in range(predicates):
+                a = low[c, p]
+                b = high[c, p]
+                bitset = np.uint64(0)
+                for y in range(x, stop):
+                    v = keys[c, y]
+                    bitset |= np.uint64((v >= a) & (v <= b)) << np.uint64(y - x)
+                if negate[c]:
+                    bitset = ~bitset
+                both &= bitset
+                if both == 0:
+                    break
+            if stop - x < BLOCK:
+                both &= (ONE << np.uint64(stop - x)) - ONE
+            while both != 0:
+                row = rid[x + trailing_zeros(both)]
+                both &= both - ONE
+                if not see or (row >= rid_low[p] and row <= rid_high[p]):
+                    out_row[done] = row
+                    done += 1
+                    if once:
+                        stop = rows
+                        break
+            x = stop
+        for k in range(begun, done):
+            out_probe[k] = p
+        if x < rows:
+            state[0] = i
+            state[1] = x
+            return done
+        state[1] = 0
+        i += 1
+    state[0] = i
+    return done

@@ -1,0 +1,40 @@
+"""How kernels are compiled, and the one machine instruction numba does not offer.
+
+With ``NUMBA_DISABLE_JIT=1`` every kernel runs as ordinary Python, which is how the tests step
+through them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config, njit, types
+from numba.extending import intrinsic
+
+kernel = njit(cache=True, nogil=True, error_model="numpy")
+inlined = njit(cache=True, nogil=True, error_model="numpy", inline="always")
+
+if config.DISABLE_JIT:
+
+    def trailing_zeros(word: Any) -> int:
+        """Position of the lowest set bit of a non-zero 64-bit word."""
+        value = int(word)
+        return (value & -value).bit_length() - 1
+
+else:
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def trailing_zeros(typingctx: Any, word: Any) -> Any:  # noqa: ARG001
+        """Position of the lowest set bit of a non-zero 64-bit word."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+            return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+        return types.int64(types.uint64), codegen
+
+
+ONE = np.uint64(1)
+ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+WORD_MASK = np.uint64(63)

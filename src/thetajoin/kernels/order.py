@@ -1,0 +1,90 @@
+"""Sorting int64 keys and keeping where each came from."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thetajoin.kernels.jit import kernel
+
+Int64 = NDArray[np.int64]
+Int32 = NDArray[np.int32]
+
+# A run of keys that share their packed prefix is mended by insertion up to this length.
+INSERTION_RUN = 48
+
+
+def order_of(keys: Int64) -> Int32:
+    """The stable ascending order of `keys` as positions, about 25 ns a key.
+
+    The key's leading bits and its position are packed into one integer, because NumPy sorts
+    integers several times faster than it arg-sorts them; what the packing cut off is mended
+    afterwards, run by run.
+
+    >>> order_of(np.array([30, 10, 20, 10])).tolist()
+    [1, 3, 2, 0]
+    """
+    n = keys.size
+    if n < 2:
+        return np.zeros(n, np.int32)
+    low, high = int(keys.min()), int(keys.max())
+    key_bits, index_bits = (high - low).bit_length(), (n - 1).bit_length()
+    shift = max(0, key_bits + index_bits - 64)
+    packed = keys.view(np.uint64) - np.uint64(low & 0xFFFFFFFFFFFFFFFF)
+    packed >>= np.uint64(shift)
+    packed <<= np.uint64(index_bits)
+    packed |= np.arange(n, dtype=np.uint64)
+    packed.sort()
+    order = np.empty(n, np.int32)
+    long_runs = _unpack(packed, index_bits, keys, shift > 0, order)
+    if long_runs:
+        order[:] = np.argsort(keys, kind="stable")
+    return order
+
+
+@kernel
+def _unpack(packed, index_bits, keys, mend, order):
+    """Take positions out of `packed`; mend runs of equal prefixes. True if a run is too long."""
+    n = packed.size
+    bits = np.uint64(index_bits)
+    mask = (np.uint64(1) << bits) - np.uint64(1)
+    for i in range(n):
+        order[i] = np.int32(packed[i] & mask)
+    if not mend:
+        return False
+    start = 0
+    while start < n:
+        end = start + 1
+        prefix = packed[start] >> bits
+        while end < n and packed[end] >> bits == prefix:
+            end += 1
+        if end - start > INSERTION_RUN:
+            return True
+        for i in range(start + 1, end):
+            moving = order[i]
+            key = keys[moving]
+            j = i - 1
+            while j >= start and keys[order[j]] > key:
+                order[j + 1] = order[j]
+                j -= 1
+            order[j + 1] = moving
+        start = end
+    return False
+
+
+@kernel
+def gather(values, positions):
+    """``values[positions]`` without bounds checks or temporary arrays."""
+    out = np.empty(positions.size, values.dtype)
+    for i in range(positions.size):
+        out[i] = values[positions[i]]
+    return out
+
+
+@kernel
+def inverse(order):
+    """Where each position stands in `order`."""
+    out = np.empty(order.size, np.int32)
+    for i in range(order.size):
+        out[order[i]] = np.int32(i)
+    return out

@@ -1,0 +1,154 @@
+"""Binary searches of many values, in an order that lets each start where the last one ended.
+
+PanJoin calls this the rebounding binary search (Section III-E): the search doubles its step away
+from the previous position, in either direction, and then halves the bracket it found.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from thetajoin.kernels.jit import kernel
+
+
+@kernel
+def first_at_least(keys, values, order, out):
+    """For each value, in `order`, the first position of sorted `keys` that is not below it."""
+    n = keys.size
+    at = 0
+    for i in range(order.size):
+        p = order[i]
+        v = values[p]
+        # Invariant of the bracket: keys[low - 1] < v <= keys[high].
+        if at < n and keys[at] < v:
+            low = at + 1
+            step = 1
+            high = low + step
+            while high < n and keys[high] < v:
+                low = high + 1
+                step += step
+                high = low + step
+            if high > n:
+                high = n
+        else:
+            high = at
+            step = 1
+            low = high - step
+            while low > 0 and keys[low - 1] >= v:
+                high = low - 1
+                step += step
+                low = high - step
+            if low < 0:
+                low = 0
+        while low < high:
+            mid = (low + high) >> 1
+            if keys[mid] < v:
+                low = mid + 1
+            else:
+                high = mid
+        at = low
+        out[p] = low
+
+
+@kernel
+def first_above(keys, values, order, out):
+    """For each value, in `order`, the first position of sorted `keys` that is above it."""
+    n = keys.size
+    at = 0
+    for i in range(order.size):
+        p = order[i]
+        v = values[p]
+        if at < n and keys[at] <= v:
+            low = at + 1
+            step = 1
+            high = low + step
+            while high < n and keys[high] <= v:
+                low = high + 1
+                step += step
+                high = low + step
+            if high > n:
+                high = n
+        else:
+            high = at
+            step = 1
+            low = high - step
+            while low > 0 and keys[low - 1] > v:
+                high = low - 1
+                step += step
+                low = high - step
+            if low < 0:
+                low = 0
+        while low < high:
+            mid = (low + high) >> 1
+            if keys[mid] <= v:
+                low = mid + 1
+            else:
+                high = mid
+        at = low
+        out[p] = low
+
+
+@kernel
+def narrow(keys, low_values, high_values, has_low, has_high, starts, ends):
+    """Narrow each range ``[starts, ends)`` of `keys`, sorted inside it, to an inclusive interval."""
+    for p in range(starts.size):
+        s = starts[p]
+        e = ends[p]
+        if has_low:
+            v = low_values[p]
+            a = s
+            b = e
+            while a < b:
+                mid = (a + b) >> 1
+                if keys[mid] < v:
+                    a = mid + 1
+                else:
+                    b = mid
+            s = a
+        if has_high:
+            v = high_values[p]
+            a = s
+            b = e
+            while a < b:
+                mid = (a + b) >> 1
+                if keys[mid] <= v:
+                    a = mid + 1
+                else:
+                    b = mid
+            e = a
+        starts[p] = s
+        ends[p] = e
+
+
+@kernel
+def rank_bytes(dict_offsets, dict_data, offsets, data, out):
+    """Twice the rank of each byte string in a sorted dictionary; one less if it is not in it."""
+    d = dict_offsets.size - 1
+    for p in range(offsets.size - 1):
+        begin = offsets[p]
+        length = offsets[p + 1] - begin
+        low = 0
+        high = d
+        found = False
+        while low < high:
+            mid = (low + high) >> 1
+            other = dict_offsets[mid]
+            other_length = dict_offsets[mid + 1] - other
+            shorter = min(length, other_length)
+            sign = 0
+            for i in range(shorter):
+                x = dict_data[other + i]
+                y = data[begin + i]
+                if x != y:
+                    sign = -1 if x < y else 1
+                    break
+            if sign == 0 and other_length != length:
+                sign = -1 if other_length < length else 1
+            if sign < 0:
+                low = mid + 1
+            else:
+                if sign == 0:
+                    found = True
+                high = mid
+        out[p] = 2 * low if found else 2 * low - 1
+    return np.int64(d)

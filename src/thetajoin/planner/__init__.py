@@ -1,0 +1,1 @@
+"""What the program decides for the user, as values that can be printed and checked."""

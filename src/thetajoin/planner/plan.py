@@ -1,0 +1,147 @@
+"""The plan of a join: its condition's normal form, its keys, and what a sample says of the cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from thetajoin.engine.core import JoinCore
+from thetajoin.engine.rows import make_batch
+from thetajoin.engine.spec import Part
+from thetajoin.index.po_join import PoJoin
+from thetajoin.index.shape import Probe
+
+# Rows of each side that an estimate looks at, and the most pairs of the sample it counts.
+SAMPLE_ROWS = 2048
+_KINDS = {
+    "ranges": "copy each probe's range of sorted rows",
+    "scan": "scan each probe's range, test the other keys, skip blocks by their extremes",
+    "bitmap": "keep the other key's rows as bits over the batch, scan them in each probe's range",
+    "nested loop": "try every pair: no comparison has one side on each hand",
+}
+
+
+@dataclass(frozen=True)
+class PartPlan:
+    """One conjunction of the condition.
+
+    kernel: "ranges", "scan", "bitmap" or "nested loop", as chosen for the sample; a stream chooses
+    again for every batch and segment. selectivity: share of all pairs that match, estimated.
+    """
+
+    equal: tuple[str, ...]
+    ordered: tuple[str, ...]
+    tested: tuple[str, ...]
+    filters: tuple[str, ...]
+    residual: str | None
+    kernel: str
+    selectivity: float
+
+    def __str__(self) -> str:
+        lines = []
+        for title, items in (
+            ("equal keys", self.equal),
+            ("ordered keys", self.ordered),
+            ("tested by row", self.tested),
+            ("filters first", self.filters),
+            ("filters last", (self.residual,) if self.residual else ()),
+        ):
+            if items:
+                lines.append(f"    {title + ':':<15}{'; '.join(items)}")
+        lines.append(f"    {'kernel:':<15}{self.kernel}: {_KINDS[self.kernel]}")
+        lines.append(f"    {'selectivity:':<15}about {self.selectivity:.2g} of all pairs (sample)")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a join will be done; prints well."""
+
+    condition: str
+    how: str
+    window: str
+    index: str
+    threads: int
+    left_rows: int
+    right_rows: int
+    parts: tuple[PartPlan, ...]
+
+    @property
+    def estimated_pairs(self) -> int:
+        """Pairs that satisfy the condition, the window aside."""
+        share = sum(part.selectivity for part in self.parts)
+        return round(share * self.left_rows * self.right_rows)
+
+    def __str__(self) -> str:
+        head = [
+            f"{self.how} join on {self.condition}",
+            f"  window: {self.window}",
+            f"  index:  {self.index} over the right side's rows, {self.threads} threads",
+            f"  rows:   {self.left_rows:,} left, {self.right_rows:,} right, "
+            f"about {self.estimated_pairs:,} pairs before the window",
+        ]
+        for number, part in enumerate(self.parts, 1):
+            if len(self.parts) > 1:
+                head.append(f"  alternative {number} of {len(self.parts)} (a pair counts in one):")
+            head.append(str(part))
+        return "\n".join(head)
+
+
+def make_plan(core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch) -> Plan:
+    """Plan a join from its compiled form and a sample of both inputs."""
+    samples = _sample(left), _sample(right)
+    parts = tuple(_plan_part(core, at, *samples) for at in range(len(core.parts)))
+    return Plan(
+        condition=core.condition.sql,
+        how=core.config.how,
+        window=repr(core.config.window),
+        index="po_join",
+        threads=core.joiner.threads,
+        left_rows=left.num_rows,
+        right_rows=right.num_rows,
+        parts=parts,
+    )
+
+
+def _sample(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.num_rows <= SAMPLE_ROWS:
+        return batch
+    rows = np.linspace(0, batch.num_rows - 1, SAMPLE_ROWS).astype(np.int64)
+    return batch.take(pa.array(rows))
+
+
+def _plan_part(core: JoinCore, at: int, left: pa.RecordBatch, right: pa.RecordBatch) -> PartPlan:
+    part = core.parts[at]
+    view = part.views["r"]
+    batches = [
+        make_batch(sample, side, (part,), list(sample.schema.names))
+        for sample, side in ((left, "l"), (right, "r"))
+    ]
+    probes, stored = batches[0].parts[0], batches[1].parts[0]
+    index = PoJoin(view.shape, [stored.keys[key] for key in view.stored], stored.rows)
+    probe = Probe(view.intervals(probes.keys), len(probes))
+    kernel = index.drive(probe).kind if view.shape.dims else "nested loop"
+    pairs = sum(
+        len(rows)
+        for stream in index.pairs(probe, 0, right.num_rows, room=1 << 16)
+        for rows, _ in stream
+    )
+    share = pairs / (left.num_rows * right.num_rows) if left.num_rows and right.num_rows else 0.0
+    return PartPlan(**_described(part), kernel=kernel, selectivity=share)
+
+
+def _described(part: Part) -> dict[str, tuple[str, ...] | str | None]:
+    source = part.source
+    text = [(c.op, f"{c.left.sql()} {c.op} {c.right.sql()}") for c in source.comparisons]
+    ordered = [t for op, t in text if op not in ("=", "!=")]
+    ordered += [d.check.sql() for d in source.differences]
+    filters = [f.sql() for f in (source.left_filter, source.right_filter) if f is not None]
+    return {
+        "equal": tuple(t for op, t in text if op == "="),
+        "ordered": tuple(ordered),
+        "tested": tuple(t for op, t in text if op == "!="),
+        "filters": tuple(filters),
+        "residual": None if source.residual is None else source.residual.sql(),
+    }

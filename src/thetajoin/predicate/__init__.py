@@ -1,0 +1,21 @@
+"""The algebra of join conditions: from text or Python to a normal form, and its evaluation."""
+
+from thetajoin.predicate.builder import Built, l, r
+from thetajoin.predicate.condition import compile_condition, condition_text
+from thetajoin.predicate.evaluate import evaluate
+from thetajoin.predicate.forms import Comparison, Condition, Conjunction, Difference
+from thetajoin.predicate.nodes import Expr
+
+__all__ = [
+    "Built",
+    "Comparison",
+    "Condition",
+    "Conjunction",
+    "Difference",
+    "Expr",
+    "compile_condition",
+    "condition_text",
+    "evaluate",
+    "l",
+    "r",
+]

@@ -1,0 +1,200 @@
+"""Evaluation of bound expressions on Arrow tables, with Spark's ANSI meaning.
+
+AND, OR, CASE and COALESCE are lazy as in Spark: an operand that could fail (a division, a cast) is
+computed only for the rows that reach it, so ``r.x != 0 AND l.a / r.x > 2`` never divides by zero.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.types as t
+
+from thetajoin.errors import SchemaError
+from thetajoin.predicate import strings
+from thetajoin.predicate.arithmetic import apply
+from thetajoin.predicate.arrays import Array, filled, pc, spread
+from thetajoin.predicate.casts import cast
+from thetajoin.predicate.compare import coarsened, compare, same
+from thetajoin.predicate.functions import FUNCTIONS
+from thetajoin.predicate.nodes import COARSENED, COMPARISONS, Call, Cast, Column, Expr, Literal
+from thetajoin.predicate.types import BOOL, NULL, canonical, is_number
+
+if TYPE_CHECKING:
+    Rows = pa.Table | pa.RecordBatch
+
+_ARITHMETIC = ("+", "-", "*", "/", "%", "div", "neg", "abs", "&", "|", "^", "~")
+_NEVER_FAIL = (*COMPARISONS, "<=>", "and", "or", "not", "isnull", "isnotnull", "in", "case")
+
+
+def evaluate(expr: Expr, left: Rows | None = None, right: Rows | None = None) -> Array:
+    """The expression's value for each row, as one array; O(rows) for each node.
+
+    With both sides given, row i of the left goes with row i of the right. Without a side (a
+    constant) there is one row.
+
+    >>> from thetajoin.predicate.nodes import Column
+    >>> evaluate(Column(pa.int64(), "l", "a"), left=pa.table({"a": [1, None]})).to_pylist()
+    [1, None]
+    """
+    sizes = {rows.num_rows for rows in (left, right) if rows is not None}
+    if len(sizes) > 1:
+        raise SchemaError(f"the sides of a pair differ in length: {sorted(sizes)}")
+    return _evaluate(expr, _Env(left, right, sizes.pop() if sizes else 1))
+
+
+class _Env:
+    """The rows an expression is evaluated on; columns are read once, and filtered lazily."""
+
+    def __init__(
+        self,
+        left: Rows | None,
+        right: Rows | None,
+        size: int,
+        parent: _Env | None = None,
+        mask: Array | None = None,
+    ) -> None:
+        self.tables = {"l": left, "r": right}
+        self.size = size
+        self.parent = parent
+        self.mask = mask
+        self.cache: dict[Column, Array] = {}
+
+    def where(self, mask: Array) -> _Env:
+        size = pc.sum(mask.cast(pa.int64())).as_py() or 0
+        return _Env(None, None, size, self, mask)
+
+    def column(self, column: Column) -> Array:
+        if column not in self.cache:
+            if self.parent is not None:
+                assert self.mask is not None
+                self.cache[column] = self.parent.column(column).filter(self.mask)
+            else:
+                self.cache[column] = _read(column, self.tables[column.side])
+        return self.cache[column]
+
+
+def _read(column: Column, rows: Rows | None) -> Array:
+    if rows is None:
+        raise SchemaError(f"{column.sql()} is needed, but no rows of that side are given")
+    found: Any = rows.column(column.name)
+    for field in column.path:
+        found = pc.struct_field(found, field)
+    return plain(found, column.type)
+
+
+def plain(found: Any, type_: pa.DataType) -> Array:
+    """A stored column as one array of its canonical type: no chunks, dictionaries or views."""
+    if isinstance(found.type, pa.BaseExtensionType):
+        storage = canonical(found.type)
+        found = found.cast(found.type.storage_type) if storage != found.type else found
+    if isinstance(found.type, pa.RunEndEncodedType):
+        found = pc.run_end_decode(found)
+    if found.type != type_:
+        if canonical(found.type) != type_:
+            raise SchemaError(f"a column of type {found.type} came where {type_} was declared")
+        # date64 may carry a time of day that date32 drops
+        found = found.cast(type_, safe=not t.is_date64(found.type))
+    if isinstance(found, pa.ChunkedArray):
+        found = found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
+    result: Array = found
+    return result
+
+
+def _evaluate(expr: Expr, env: _Env) -> Array:
+    if isinstance(expr, Column):
+        return env.column(expr)
+    if isinstance(expr, Literal):
+        return filled(expr.value, expr.type, env.size)
+    if isinstance(expr, Cast):
+        return cast(_evaluate(expr.arg, env), expr.type, lenient=expr.lenient)
+    assert isinstance(expr, Call)
+    name = expr.name
+    if name in ("and", "or"):
+        return _logical(expr, env, stops_at=name == "or")
+    if name == "case":
+        return _case(expr, env)
+    if name == "coalesce":
+        return _coalesce(expr, env)
+    return _run(expr, [_evaluate(arg, env) for arg in expr.args])
+
+
+def _run(call: Call, args: list[Array]) -> Array:
+    name = call.name
+    if name in COMPARISONS:
+        return compare(name, *args)
+    if name in _ARITHMETIC:
+        return apply(name, args, call.type)
+    if name.startswith(COARSENED):
+        return coarsened(name.removeprefix(COARSENED), args[0], call.type)
+    if name == "not":
+        inverted: Array = pc.invert(args[0])
+        return inverted
+    if name == "<=>":
+        return same(*args)
+    if name == "in":
+        return _in(args)
+    if name == "like":
+        return strings.like(args, call.type)
+    run = FUNCTIONS[name].run
+    assert run is not None, name
+    return run(args, call.type)
+
+
+def _in(args: list[Array]) -> Array:
+    """Equal to one of the others; NULL where it is none of them but one is NULL."""
+    found = filled(False, BOOL, len(args[0]))
+    for other in args[1:]:
+        found = pc.or_kleene(found, compare("=", args[0], other))
+    return found
+
+
+def _can_fail(expr: Expr) -> bool:
+    return any(
+        (isinstance(node, Call) and node.name not in _NEVER_FAIL)
+        or (isinstance(node, Cast) and not (node.implicit and is_number(node.arg.type)))
+        for node in expr.walk()
+    )
+
+
+def _evaluate_where(expr: Expr, env: _Env, mask: Array) -> Array:
+    """The value for the rows where the mask is true, NULL elsewhere (or whatever is cheap)."""
+    if not _can_fail(expr) or pc.all(mask, min_count=0).as_py():
+        return _evaluate(expr, env)
+    return spread(_evaluate(expr, env.where(mask)), mask)
+
+
+def _logical(call: Call, env: _Env, *, stops_at: bool) -> Array:
+    combine = pc.or_kleene if stops_at else pc.and_kleene
+    result = _evaluate(call.args[0], env)
+    for arg in call.args[1:]:
+        open_rows = pc.fill_null(pc.invert(result) if stops_at else result, True)
+        result = combine(result, _evaluate_where(arg, env, open_rows))
+    return result
+
+
+def _case(call: Call, env: _Env) -> Array:
+    result = pa.nulls(env.size, call.type)
+    waiting = filled(True, BOOL, env.size)
+    for i in range(0, len(call.args) - 1, 2):
+        met = pc.fill_null(_evaluate_where(call.args[i], env, waiting), False)
+        chosen = pc.and_(met, waiting)
+        result = _choose(chosen, _evaluate_where(call.args[i + 1], env, chosen), result)
+        waiting = pc.and_not(waiting, met)
+    return _choose(waiting, _evaluate_where(call.args[-1], env, waiting), result)
+
+
+def _choose(mask: Array, value: Array, otherwise: Array) -> Array:
+    if value.type == NULL:
+        return otherwise
+    result: Array = pc.if_else(mask, value, otherwise)
+    return result
+
+
+def _coalesce(call: Call, env: _Env) -> Array:
+    result = _evaluate(call.args[0], env)
+    for arg in call.args[1:]:
+        missing = result.is_null()
+        result = _choose(missing, _evaluate_where(arg, env, missing), result)
+    return result

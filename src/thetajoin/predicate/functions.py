@@ -1,0 +1,250 @@
+"""The functions a condition may call: what each takes and gives, and the kernel that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.types as t
+
+from thetajoin.predicate import dates, maths, strings
+from thetajoin.predicate.arrays import Array, pc
+from thetajoin.predicate.compare import compare
+from thetajoin.predicate.nodes import Call, Expr, Literal, coerced
+from thetajoin.predicate.signatures import MismatchError, arithmetic, case, comparison, unified
+from thetajoin.predicate.types import (
+    BINARY,
+    BOOL,
+    DATE,
+    DOUBLE,
+    INT,
+    LONG,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    as_signed,
+    bounded_decimal,
+    is_comparable,
+    is_number,
+    type_name,
+)
+
+Binder = Callable[[str, Sequence[Expr]], Call]
+Kernel = Callable[[list[Array], pa.DataType], Array]
+MANY = 255
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function's number of arguments, its typing, and its kernel.
+
+    ``run`` is None where `bind` gives a call of another name, or one that `evaluate` runs lazily.
+    """
+
+    least: int
+    most: int
+    bind: Binder
+    run: Kernel | None = None
+
+
+def takes(result: pa.DataType, *types: pa.DataType) -> Binder:
+    """A binder that casts the arguments to the given types, of which the last repeats."""
+
+    def bind(name: str, args: Sequence[Expr]) -> Call:
+        wanted = (*types, *[types[-1]] * (len(args) - len(types)))
+        pairs = zip(args, wanted, strict=False)
+        return Call(result, name, tuple(_argument(name, arg, to) for arg, to in pairs))
+
+    return bind
+
+
+def _argument(name: str, arg: Expr, to: pa.DataType) -> Expr:
+    """The argument cast where Spark would cast it unasked."""
+    source = arg.type
+    fits = (
+        source in (to, NULL)
+        or (to == DOUBLE and (is_number(source) or source == STRING))
+        or (t.is_integer(to) and t.is_integer(source))
+        or (to == STRING and is_comparable(source) and not t.is_duration(source))
+        or (to in (DATE, TIMESTAMP) and (t.is_timestamp(source) or source in (DATE, STRING)))
+    )
+    if not fits:
+        raise MismatchError(f"{name} takes {type_name(to)}, not {type_name(source)}", "cast it")
+    return coerced(arg, to)
+
+
+def _as(name: str, bind: Binder) -> Binder:
+    """The same function under another name."""
+    return lambda _, args: bind(name, args)
+
+
+def _operator(op: str) -> Binder:
+    return lambda _, args: arithmetic(op, args)
+
+
+def _any(name: str, args: Sequence[Expr]) -> Call:
+    return Call(BOOL, name, tuple(args))
+
+
+def _whole(name: str, args: Sequence[Expr]) -> Call:
+    """floor and ceil."""
+    type_ = as_signed(args[0].type)
+    if not is_number(type_):
+        raise MismatchError(f"{name} takes a number, not {type_name(type_)}", "cast it")
+    if t.is_decimal(type_):
+        digits, scale = type_.precision, type_.scale  # type: ignore[attr-defined]
+        result = type_ if scale == 0 else bounded_decimal(digits - scale + 1, 0)
+    else:
+        result = LONG
+    return Call(result, name, (coerced(args[0], type_),))
+
+
+def _round(name: str, args: Sequence[Expr]) -> Call:
+    type_ = as_signed(args[0].type)
+    digits = args[1] if len(args) > 1 else Literal(INT, 0)
+    if not is_number(type_):
+        raise MismatchError(f"{name} takes a number, not {type_name(type_)}", "cast it")
+    if not isinstance(digits, Literal) or not isinstance(digits.value, int):
+        raise MismatchError(f"{name} takes a constant number of digits")
+    if t.is_decimal(type_):
+        whole = type_.precision - type_.scale + 1  # type: ignore[attr-defined]
+        scale = max(0, min(type_.scale, digits.value))  # type: ignore[attr-defined]
+        result: pa.DataType = bounded_decimal(max(whole, 1 - digits.value) + scale, scale)
+    else:
+        result = type_
+    return Call(result, name, (coerced(args[0], type_), *args[1:]))
+
+
+def _extreme(name: str, args: Sequence[Expr]) -> Call:
+    type_, operands = unified(args, name)
+    if not is_comparable(type_):
+        raise MismatchError(f"{name} does not take {type_name(type_)}")
+    return Call(type_, name, operands)
+
+
+def _pick(op: str) -> Kernel:
+    """greatest and least; NULLs are skipped."""
+
+    def run(args: list[Array], _: pa.DataType) -> Array:
+        best = args[0]
+        for other in args[1:]:
+            better = pc.fill_null(compare(op, other, best), False)
+            best = pc.coalesce(pc.if_else(better, other, best), other)
+        return best
+
+    return run
+
+
+def _coalesce(_: str, args: Sequence[Expr]) -> Call:
+    type_, operands = unified(args, "COALESCE")
+    return Call(type_, "coalesce", operands)
+
+
+def _if(_: str, args: Sequence[Expr]) -> Call:
+    return case([(args[0], args[1])], args[2])
+
+
+def _nullif(_: str, args: Sequence[Expr]) -> Call:
+    return case([(comparison("=", args[0], args[1]), Literal(NULL, None))], args[0])
+
+
+def _length(name: str, args: Sequence[Expr]) -> Call:
+    arg = args[0] if args[0].type == BINARY else _argument(name, args[0], STRING)
+    return Call(INT, "length", (arg,))
+
+
+def _log(_: str, args: Sequence[Expr]) -> Call:
+    return takes(DOUBLE, DOUBLE)("ln" if len(args) == 1 else "log", args)
+
+
+def _days(op: str) -> Binder:
+    def bind(name: str, args: Sequence[Expr]) -> Call:
+        return arithmetic(op, (_argument(name, args[0], DATE), args[1]))
+
+    return bind
+
+
+def _date_trunc(name: str, args: Sequence[Expr]) -> Call:
+    unit = args[0]
+    if not isinstance(unit, Literal) or str(unit.value).lower() not in dates.TRUNCATIONS:
+        known = ", ".join(dict.fromkeys(dates.TRUNCATIONS.values()))
+        raise MismatchError(f"{name} takes a constant unit first", f"one of {known}")
+    return Call(TIMESTAMP, name, (unit, _argument(name, args[1], TIMESTAMP)))
+
+
+_double, _text = takes(DOUBLE, DOUBLE), takes(STRING, STRING)
+_year, _hour, _moment = takes(INT, DATE), takes(INT, TIMESTAMP), takes(LONG, TIMESTAMP)
+_from_unix, _test = takes(TIMESTAMP, LONG), takes(BOOL, STRING)
+
+FUNCTIONS: dict[str, Function] = {
+    "abs": Function(1, 1, _operator("abs")),
+    "mod": Function(2, 2, _operator("%")),
+    "floor": Function(1, 1, _whole, maths.floor),
+    "ceil": Function(1, 1, _whole, maths.ceil),
+    "round": Function(1, 2, _round, maths.round_),
+    "sqrt": Function(1, 1, _double, maths.sqrt),
+    "exp": Function(1, 1, _double, maths.exp),
+    "ln": Function(1, 1, _double, maths.ln),
+    "log10": Function(1, 1, _double, maths.log10),
+    "log2": Function(1, 1, _double, maths.log2),
+    "log": Function(1, 2, _log, maths.log),
+    "pow": Function(2, 2, _double, maths.power),
+    "sign": Function(1, 1, _double, maths.sign),
+    "isnan": Function(1, 1, takes(BOOL, DOUBLE), maths.isnan),
+    "greatest": Function(2, MANY, _extreme, _pick(">")),
+    "least": Function(2, MANY, _extreme, _pick("<")),
+    "coalesce": Function(1, MANY, _coalesce),
+    "if": Function(3, 3, _if),
+    "nullif": Function(2, 2, _nullif),
+    "isnull": Function(1, 1, _any, lambda args, _: args[0].is_null()),
+    "isnotnull": Function(1, 1, _any, lambda args, _: args[0].is_valid()),
+    "length": Function(1, 1, _length, strings.length),
+    "lower": Function(1, 1, _text, strings.lower),
+    "upper": Function(1, 1, _text, strings.upper),
+    "trim": Function(1, 1, _text, strings.trim),
+    "ltrim": Function(1, 1, _text, strings.ltrim),
+    "rtrim": Function(1, 1, _text, strings.rtrim),
+    "substring": Function(2, 3, takes(STRING, STRING, INT, INT), strings.substring),
+    "concat": Function(1, MANY, _text, strings.concat),
+    "startswith": Function(2, 2, _test, strings.starts_with),
+    "endswith": Function(2, 2, _test, strings.ends_with),
+    "contains": Function(2, 2, _test, strings.contains),
+    "year": Function(1, 1, _year, dates.part("year")),
+    "quarter": Function(1, 1, _year, dates.part("quarter")),
+    "month": Function(1, 1, _year, dates.part("month")),
+    "day": Function(1, 1, _year, dates.part("day")),
+    "hour": Function(1, 1, _hour, dates.part("hour")),
+    "minute": Function(1, 1, _hour, dates.part("minute")),
+    "second": Function(1, 1, _hour, dates.part("second")),
+    "datediff": Function(2, 2, _year, dates.datediff),
+    "date_add": Function(2, 2, _days("+")),
+    "date_sub": Function(2, 2, _days("-")),
+    "date_trunc": Function(2, 2, _date_trunc, dates.date_trunc),
+    "unix_seconds": Function(1, 1, _moment, dates.unix(10**6)),
+    "unix_millis": Function(1, 1, _moment, dates.unix(10**3)),
+    "unix_micros": Function(1, 1, _moment, dates.unix(1)),
+    "timestamp_seconds": Function(1, 1, _from_unix, dates.from_unix(10**6)),
+    "timestamp_millis": Function(1, 1, _from_unix, dates.from_unix(10**3)),
+    "timestamp_micros": Function(1, 1, _from_unix, dates.from_unix(1)),
+}
+_ALIASES = {
+    "ceil": ("ceiling",),
+    "pow": ("power",),
+    "sign": ("signum",),
+    "coalesce": ("nvl", "ifnull"),
+    "length": ("len", "char_length", "character_length"),
+    "lower": ("lcase",),
+    "upper": ("ucase",),
+    "trim": ("btrim",),
+    "substring": ("substr",),
+    "day": ("dayofmonth",),
+    "datediff": ("date_diff",),
+    "unix_seconds": ("unix_timestamp", "to_unix_timestamp"),
+}
+for _name, _others in _ALIASES.items():
+    _function = FUNCTIONS[_name]
+    for _other in _others:
+        FUNCTIONS[_other] = Function(
+            _function.least, _function.most, _as(_name, _function.bind), _function.run
+        )

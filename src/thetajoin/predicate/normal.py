@@ -1,0 +1,213 @@
+"""A condition as disjoint conjunctions of comparisons, differences, filters and the rest.
+
+Only where the condition is true matters from here on: negations are pushed to the leaves, where
+``NOT a < b`` is ``a >= b`` (the order is total and NULL stays NULL), and then AND and OR need not
+tell false from NULL.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pyarrow.types as t
+
+from thetajoin.predicate.difference import as_difference, merge
+from thetajoin.predicate.disjoint import excluded, never_together
+from thetajoin.predicate.forms import Comparison, Conjunction
+from thetajoin.predicate.nodes import (
+    COARSENED,
+    COMPARISONS,
+    FALSE,
+    MIRROR,
+    NEGATED,
+    Call,
+    Cast,
+    Expr,
+    Literal,
+    conjunction,
+    disjunction,
+    negation,
+)
+from thetajoin.predicate.simplify import fold, simplify
+from thetajoin.predicate.types import BOOL, UNITS, unit_of
+
+MAX_DISJUNCTS = 16
+"""An OR that would make more disjuncts than this is checked pair by pair instead."""
+
+Atoms = tuple[Expr, ...]
+
+
+def disjuncts_of(expr: Expr) -> tuple[Conjunction, ...]:
+    """The disjuncts, each matching pair in exactly one; at most 2 * `MAX_DISJUNCTS`.
+
+    >>> from thetajoin.predicate.nodes import Column
+    >>> import pyarrow as pa
+    >>> unequal = Call(BOOL, "!=", (Column(pa.int8(), "l", "a"), Column(pa.int8(), "r", "a")))
+    >>> [str(d.comparisons[0]) for d in disjuncts_of(unequal)]
+    ['l.a < r.a', 'l.a > r.a']
+    """
+    whole = positive(expr)
+    parts = [part for atoms in _dnf(whole) for part in _split_unequal(atoms)]
+    built = [(atoms, _conjunction(atoms)) for atoms in dict.fromkeys(parts)]
+    if len(built) > 1 and any(form == _only_residual(form) for _, form in built):
+        # One of them visits all pairs anyway; once is enough.
+        return (Conjunction(residual=whole),)
+    forms: list[Conjunction] = []
+    for i, (atoms, form) in enumerate(built):
+        earlier = [other for other, known in built[:i] if not never_together(known, form)]
+        exclusions = excluded(earlier, atoms)
+        if exclusions is not None:
+            forms.append(_conjunction((*exclusions, *atoms)))
+    return tuple(forms)
+
+
+def _only_residual(form: Conjunction) -> Conjunction:
+    return Conjunction(residual=form.residual)
+
+
+def positive(expr: Expr) -> Expr:
+    """The condition with negations at the leaves and constants gone; true where it was true."""
+    return simplify(_push(expr, False))
+
+
+def _push(expr: Expr, negated: bool) -> Expr:
+    if isinstance(expr, Call) and len(expr.sides()) == 2:
+        name, args = expr.name, expr.args
+        if name == "not":
+            return _push(args[0], not negated)
+        if name in ("and", "or"):
+            parts = [_push(arg, negated) for arg in args]
+            both = (name == "and") != negated
+            return (conjunction(parts) if both else disjunction(parts)) or expr
+        if name in COMPARISONS:
+            return _without_abs(Call(BOOL, NEGATED[name], args) if negated else expr)
+        if name == "in":
+            op, combine = ("!=", conjunction) if negated else ("=", disjunction)
+            return combine([Call(BOOL, op, (args[0], other)) for other in args[1:]]) or expr
+        if name == "<=>" and args[0].sides() != args[1].sides():
+            return _null_safe(args, negated)
+        if name == "coalesce" and len(args) == 2 and args[1] == FALSE and not negated:
+            return _push(args[0], False)
+    return negation(expr) if negated else expr
+
+
+def _null_safe(args: tuple[Expr, ...], negated: bool) -> Expr:
+    a, b = args
+    null = [Call(BOOL, "isnull", (arg,)) for arg in args]
+    known = [Call(BOOL, "isnotnull", (arg,)) for arg in args]
+    if negated:
+        one_null = [[null[0], known[1]], [known[0], null[1]]]
+        cases = [Call(BOOL, "!=", (a, b)), *(conjunction(list(pair)) for pair in one_null)]
+    else:
+        cases = [Call(BOOL, "=", (a, b)), conjunction([null[0], null[1]])]
+    return disjunction([case for case in cases if case is not None]) or a
+
+
+def _without_abs(atom: Call) -> Expr:
+    """``ABS(x) <= d`` as ``x <= d AND x >= -d``, and so on, where x is over both sides."""
+    op, (value, bound) = atom.name, atom.args
+    if not value.sides():
+        op, value, bound = MIRROR[op], bound, value
+    constant, inner = fold(bound), _inside_abs(value)
+    minus = _opposite(constant) if constant is not None else None
+    if inner is None or constant is None or minus is None or op == "!=":
+        return atom
+    upper, lower = Call(BOOL, op, (inner, constant)), Call(BOOL, MIRROR[op], (inner, minus))
+    if op in ("<", "<="):
+        return Call(BOOL, "and", (lower, upper))
+    return upper if constant == minus and op == "=" else Call(BOOL, "or", (lower, upper))
+
+
+def _inside_abs(value: Expr) -> Expr | None:
+    if isinstance(value, Cast) and value.implicit:
+        inner = _inside_abs(value.arg)
+        return None if inner is None else Cast(value.type, inner, implicit=True)
+    if isinstance(value, Call) and value.name == "abs" and len(value.sides()) == 2:
+        return value.args[0]
+    return None
+
+
+def _opposite(constant: Literal) -> Literal | None:
+    value: Any = constant.value
+    if value is None or (t.is_integer(constant.type) and value <= -(2 ** (constant.type.bit_width - 1))):
+        return None
+    if t.is_decimal(constant.type):
+        return Literal(constant.type, value.copy_negate())
+    return Literal(constant.type, -value)
+
+
+def _dnf(expr: Expr) -> list[Atoms]:
+    """The disjunctive normal form, in which an OR too large to expand is one atom."""
+    if not isinstance(expr, Call) or len(expr.sides()) < 2 or expr.name not in ("and", "or"):
+        return [(expr,)]
+    if expr.name == "or":
+        parts = [atoms for arg in expr.args for atoms in _dnf(arg)]
+        return parts if len(parts) <= MAX_DISJUNCTS else [(expr,)]
+    expanded = [_dnf(arg) for arg in expr.args]
+    size = 1
+    for i in sorted(range(len(expanded)), key=lambda i: len(expanded[i])):
+        if size * len(expanded[i]) > MAX_DISJUNCTS:
+            expanded[i] = [(expr.args[i],)]
+        size *= len(expanded[i])
+    return [
+        tuple(dict.fromkeys(atom for atoms in choice for atom in atoms))
+        for choice in product(*expanded)
+    ]
+
+
+def _split_unequal(atoms: Atoms) -> list[Atoms]:
+    """Two conjunctions, with < and with >, where a != is all there is to search by."""
+    form = _conjunction(atoms)
+    if form.differences or any(comparison.op != "!=" for comparison in form.comparisons):
+        return [atoms]
+    for i, atom in enumerate(atoms):
+        if not isinstance(atom, Call) or atom.name != "!=":
+            continue
+        less, more = (Call(BOOL, op, atom.args) for op in ("<", ">"))
+        if as_comparison(less) is not None or as_difference(less) is not None:
+            return [(*atoms[:i], part, *atoms[i + 1 :]) for part in (less, more)]
+    return [atoms]
+
+
+def as_comparison(atom: Expr) -> Comparison | None:
+    """The atom as a comparison of the left side with the right, or None."""
+    if not isinstance(atom, Call) or atom.name not in COMPARISONS:
+        return None
+    (left, right), op = atom.args, atom.name
+    if left.sides() == {"r"}:
+        left, right, op = right, left, MIRROR[op]
+    if left.sides() != {"l"} or right.sides() != {"r"}:
+        return None
+    if left.type == right.type:
+        return Comparison(op, left, right, left.type)
+    if op == "!=":
+        return None  # it would hold for times that the coarser unit cannot express
+    if UNITS[unit_of(left.type)] < UNITS[unit_of(right.type)]:
+        right = Call(left.type, COARSENED + op, (right,))
+    else:
+        left = Call(right.type, COARSENED + MIRROR[op], (left,))
+    return Comparison(op, left, right, left.type)
+
+
+def _conjunction(atoms: Atoms) -> Conjunction:
+    comparisons: list[Comparison] = []
+    differences = []
+    rest: dict[str, list[Expr]] = {"l": [], "r": [], "both": []}
+    for atom in atoms:
+        comparison = as_comparison(atom)
+        difference = as_difference(atom)
+        if comparison is not None:
+            comparisons.append(comparison)
+        elif difference is not None:
+            differences.append(difference)
+        else:
+            sides = atom.sides()
+            rest[next(iter(sides)) if len(sides) == 1 else "both"].append(atom)
+    return Conjunction(
+        tuple(dict.fromkeys(comparisons)),
+        merge(differences),
+        conjunction(rest["l"]),
+        conjunction(rest["r"]),
+        conjunction(rest["both"]),
+    )

@@ -1,0 +1,233 @@
+"""What types the operators take and give: Spark's rules, with the casts they imply made explicit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.types as t
+
+from thetajoin.predicate.nodes import Call, Cast, Expr, Literal, coerced
+from thetajoin.predicate.types import (
+    BOOL,
+    DATE,
+    DOUBLE,
+    DURATION,
+    LONG,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    as_decimal,
+    as_signed,
+    bounded_decimal,
+    common_type,
+    compared_types,
+    finer_unit,
+    is_comparable,
+    is_number,
+    type_name,
+    unit_of,
+)
+
+_DAY = 86400 * 10**6
+
+
+class MismatchError(Exception):
+    """Types that an operator does not take; the binder adds where."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem)
+        self.hint = hint
+
+
+def comparison(op: str, a: Expr, b: Expr) -> Call:
+    """``a op b`` with both sides in the type they are compared in."""
+    types = compared_types(*_paired(a, b))
+    if types is None or not is_comparable(types[0]):
+        raise MismatchError(
+            f"cannot compare {type_name(a.type)} with {type_name(b.type)}",
+            "cast one side to the other's type",
+        )
+    return Call(BOOL, op, (coerced(a, types[0]), coerced(b, types[1])))
+
+
+def logical(name: str, args: Sequence[Expr]) -> Call:
+    """AND, OR or NOT of booleans; nested ANDs and ORs become one."""
+    flat: list[Expr] = []
+    for arg in args:
+        if arg.type not in (BOOL, NULL):
+            raise MismatchError(
+                f"{name.upper()} takes conditions, not {type_name(arg.type)}",
+                f"compare it with something, like {arg.sql()} > 0",
+            )
+        inner = arg.args if isinstance(arg, Call) and arg.name == name != "not" else (arg,)
+        flat.extend(coerced(part, BOOL) for part in inner)
+    return Call(BOOL, name, tuple(flat))
+
+
+def unified(args: Sequence[Expr], what: str) -> tuple[pa.DataType, tuple[Expr, ...]]:
+    """The common type of several expressions, and all of them cast to it."""
+    type_ = args[0].type
+    for arg in args[1:]:
+        wider = common_type(type_, arg.type)
+        if wider is None:
+            raise MismatchError(
+                f"{what} mixes {type_name(type_)} and {type_name(arg.type)}",
+                "cast them to one type",
+            )
+        type_ = wider
+    return type_, tuple(coerced(arg, type_) for arg in args)
+
+
+def case(arms: Sequence[tuple[Expr, Expr]], default: Expr) -> Call:
+    """CASE WHEN with its values in their common type."""
+    type_, values = unified([*(value for _, value in arms), default], "CASE")
+    conditions = [logical("not", [condition]).args[0] for condition, _ in arms]
+    pairs = zip(conditions, values, strict=False)
+    return Call(type_, "case", (*(part for pair in pairs for part in pair), values[-1]))
+
+
+def arithmetic(op: str, args: Sequence[Expr]) -> Call:
+    """An arithmetic or bit operator.
+
+    >>> from thetajoin.predicate.nodes import Column
+    >>> arithmetic("/", [Column(pa.int32(), "l", "a"), Column(pa.int32(), "l", "b")]).type
+    DataType(double)
+    """
+    if op in ("neg", "abs"):
+        type_ = as_signed(args[0].type)
+        if not (is_number(type_) or t.is_duration(type_) or type_ == NULL):
+            raise _no_operator(op, args)
+        return Call(type_, op, (coerced(args[0], type_),))
+    if op in ("&", "|", "^", "~"):
+        return _bits(op, args)
+    a, b = args
+    if op in ("+", "-") and not (is_number(a.type) and is_number(b.type)):
+        temporal = _temporal(op, a, b)
+        if temporal is not None:
+            return temporal
+    if op == "*" and (t.is_duration(a.type) or t.is_duration(b.type)):
+        return _scaled_duration(a, b)
+    return _numeric(op, a, b)
+
+
+def _no_operator(op: str, args: Sequence[Expr]) -> MismatchError:
+    names = " and ".join(type_name(arg.type) for arg in args)
+    return MismatchError(
+        f"{op.replace('neg', '-')} does not take {names}", "cast to a type that it takes"
+    )
+
+
+def _numeric(op: str, a: Expr, b: Expr) -> Call:
+    left, right = (as_signed(type_) for type_ in _paired(a, b))
+    type_ = common_type(left, right)
+    if type_ is None or not (is_number(type_) or type_ == NULL):
+        raise _no_operator(op, (a, b))
+    if op == "div":
+        if not t.is_integer(type_):
+            raise _no_operator(op, (a, b))
+        return Call(LONG, op, (coerced(a, LONG), coerced(b, LONG)))
+    if t.is_decimal(type_) and is_number(left) and is_number(right):
+        operands = as_decimal(left), as_decimal(right)
+        result = _decimal_result(op, *operands)
+        return Call(result, op, (coerced(a, operands[0]), coerced(b, operands[1])))
+    if op == "/" and not t.is_decimal(type_):
+        type_ = DOUBLE
+    return Call(type_, op, (coerced(a, type_), coerced(b, type_)))
+
+
+def _decimal_result(op: str, a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    p1, s1, p2, s2 = a.precision, a.scale, b.precision, b.scale  # type: ignore[attr-defined]
+    scale = max(s1, s2)
+    if op == "*":
+        return bounded_decimal(p1 + p2 + 1, s1 + s2)
+    if op == "/":
+        scale = max(6, s1 + p2 + 1)
+        return bounded_decimal(p1 - s1 + s2 + scale, scale)
+    if op == "%":
+        return bounded_decimal(min(p1 - s1, p2 - s2) + scale, scale)
+    return bounded_decimal(max(p1 - s1, p2 - s2) + scale + 1, scale)
+
+
+def _paired(a: Expr, b: Expr) -> tuple[pa.DataType, pa.DataType]:
+    """The operands' types; an integer literal beside a decimal has only the digits it shows."""
+
+    def shown(expr: Expr, other: Expr) -> pa.DataType:
+        is_integer = isinstance(expr, Literal) and t.is_integer(expr.type)
+        if is_integer and t.is_decimal(other.type):
+            return pa.decimal128(len(str(abs(int(str(expr.value))))), 0)  # type: ignore[attr-defined]
+        return expr.type
+
+    return shown(a, b), shown(b, a)
+
+
+def _bits(op: str, args: Sequence[Expr]) -> Call:
+    type_, operands = unified(args, op)
+    if not t.is_integer(type_):
+        hint = "between conditions write AND, OR, NOT" if type_ == BOOL else ""
+        raise MismatchError(f"{op} takes integers, not {type_name(type_)}", hint)
+    return Call(type_, op, operands)
+
+
+def _temporal(op: str, a: Expr, b: Expr) -> Call | None:
+    """Sums and differences with dates, timestamps and durations; None where neither is one."""
+    if op == "+" and (t.is_duration(a.type) or is_number(a.type)) and not t.is_duration(b.type):
+        a, b = b, a
+    if t.is_date32(a.type):
+        if op == "-" and b.type in (DATE, STRING):
+            return Call(DURATION, op, (a, coerced(b, DATE)))
+        if t.is_integer(b.type) and b.type.bit_width <= 32 and not t.is_uint32(b.type):
+            return Call(DATE, op, (a, coerced(b, pa.int32())))
+        if t.is_duration(b.type):
+            return _date_and_duration(op, a, b)
+    if t.is_date32(b.type) and t.is_timestamp(a.type) and op == "-":
+        b = coerced(b, a.type)
+    if t.is_date32(a.type) and t.is_timestamp(b.type) and op == "-":
+        a = coerced(a, b.type)
+    if t.is_timestamp(a.type) and b.type == STRING and op == "-":
+        b = coerced(b, a.type)
+    if t.is_timestamp(a.type) and t.is_duration(b.type):
+        unit = finer_unit(a.type, b.type)
+        type_ = pa.timestamp(unit, a.type.tz)  # type: ignore[attr-defined,call-overload]
+        return Call(type_, op, (coerced(a, type_), coerced(b, pa.duration(unit))))  # type: ignore[call-overload]
+    if t.is_timestamp(a.type) and t.is_timestamp(b.type) and op == "-":
+        type_ = common_type(a.type, b.type)
+        assert type_ is not None
+        result = pa.duration(unit_of(type_))  # type: ignore[call-overload]
+        return Call(result, op, (coerced(a, type_), coerced(b, type_)))
+    if t.is_duration(a.type) and t.is_duration(b.type):
+        type_, operands = unified([a, b], op)
+        return Call(type_, op, operands)
+    if t.is_temporal(a.type) or t.is_temporal(b.type):
+        raise _no_operator(op, (a, b))
+    return None
+
+
+def _date_and_duration(op: str, date: Expr, duration: Expr) -> Call:
+    """Whole days keep a date a date; anything else makes it a timestamp."""
+    if isinstance(duration, Literal) and isinstance(duration.value, int):
+        days, rest = divmod(duration.value, _DAY)
+        if rest == 0:
+            # The interval stays in the text; days are what is added.
+            return Call(DATE, op, (date, Cast(pa.int32(), duration, implicit=True)))
+    return Call(TIMESTAMP, op, (coerced(date, TIMESTAMP), coerced(duration, DURATION)))
+
+
+def _scaled_duration(a: Expr, b: Expr) -> Call:
+    duration, count = (a, b) if t.is_duration(a.type) else (b, a)
+    if not t.is_integer(count.type) or t.is_uint64(count.type):
+        raise _no_operator("*", (a, b))
+    operands = (duration, coerced(count, LONG)) if duration is a else (coerced(count, LONG), b)
+    return Call(duration.type, "*", operands)
+
+
+def decimal_literal(value: Decimal) -> Literal:
+    """A decimal constant with just the digits it shows, as Spark types it."""
+    exponent = int(value.as_tuple().exponent)
+    scale = max(0, -exponent)
+    digits = max(len(value.as_tuple().digits) + max(0, exponent), scale)
+    return Literal(pa.decimal128(max(1, digits), scale), value)
+
+
+Binder = Callable[[Sequence[Expr]], Call]

@@ -1,0 +1,56 @@
+"""The chain of sub-windows: segments by arrival, joined into larger ones, dropped whole.
+
+SPO-Join merges at each slide and PanJoin keeps a fixed number of sub-windows. Here neighbours of
+one size class are merged once there are `FANOUT` of them, so a row is moved a few times in its life
+and a window has about ``SEGMENTS + FANOUT`` segments whatever its size and the batches' size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# Neighbours of one size class that make a merge worth while.
+FANOUT = 4
+# A window's rows go into at least this many segments, so that expiry by whole segments keeps at
+# most one part in so many that has passed already.
+SEGMENTS = 6
+# Below this many rows all segments are one class.
+SMALLEST = 4096
+# Row numbers inside a segment are int32.
+LARGEST = 1 << 30
+
+
+def next_merge(sizes: Sequence[int], *, bounded: bool) -> tuple[int, int] | None:
+    """Which neighbours ``[start, end)`` to merge next, oldest first; None if all is well.
+
+    `bounded` says that the window expires, which limits how large a segment may grow.
+
+    >>> next_merge([160_000, 10_000, 10_000, 10_000, 10_000], bounded=False)
+    (1, 5)
+    """
+    limit = max(SMALLEST * FANOUT, sum(sizes) // SEGMENTS) if bounded else LARGEST
+    classes = [_size_class(size) for size in sizes]
+    end = len(sizes)
+    while end > 0:
+        start = end - 1
+        while start > 0 and classes[start - 1] <= classes[end - 1]:
+            start -= 1
+        if end - start >= FANOUT:
+            fitting = start
+            total = 0
+            while fitting < end and total + sizes[fitting] <= limit:
+                total += sizes[fitting]
+                fitting += 1
+            if fitting - start >= 2:
+                return start, fitting
+        end = start
+    return None
+
+
+def _size_class(size: int) -> int:
+    result = 0
+    size //= SMALLEST
+    while size >= FANOUT:
+        size //= FANOUT
+        result += 1
+    return result

@@ -1,0 +1,36 @@
+"""Hypothesis profiles, and a place for compiled kernels that never goes stale."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_common = {
+    "deadline": None,  # the first example of a test may compile a kernel
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+    "print_blob": True,
+}
+settings.register_profile("default", derandomize=True, max_examples=40, **_common)
+settings.register_profile("quick", derandomize=True, max_examples=8, **_common)
+settings.register_profile("thorough", max_examples=1000, **_common)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def _numba_cache_dir() -> Path:
+    """A folder named by the kernels' source.
+
+    numba's own cache notices a change in a kernel's file but not in a file whose functions that
+    kernel inlines, so a cache kept across edits could run old code.
+    """
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "src" / "thetajoin" / "kernels").rglob("*.py")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return ROOT / ".cache" / "numba" / digest.hexdigest()[:12]
+
+
+os.environ.setdefault("NUMBA_CACHE_DIR", str(_numba_cache_dir()))
