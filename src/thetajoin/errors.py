@@ -1,4 +1,4 @@
-"""Every error a user can cause: one line that says what is wrong, where, and what would be right."""
+"""Errors a user can cause: one line that says what is wrong, where, and what would be right."""
 
 from __future__ import annotations
 

@@ -260,13 +260,30 @@ def test_a_value_the_condition_cannot_take(on, bad):
     assert {lid for lid, _ in ids(got)} <= {0}
 
 
-def test_a_watermark_of_the_wrong_kind():
+WATERMARKS = ["soon", datetime(2024, 1, 1), date(2024, 1, 1), None, 1.5, object()]
+
+
+@pytest.mark.parametrize("watermark", WATERMARKS, ids=lambda w: type(w).__name__)
+def test_a_watermark_of_the_wrong_kind(watermark):
     join = tj.StreamJoin("l.a < r.b", window=tj.TimeWindow(5, time="t"))
     join.push(lefts(1), rights(3))
-    for watermark in ("soon", datetime(2024, 1, 1), None, object()):
-        refused(lambda watermark=watermark: join.advance(watermark), "watermark")
+    refused(lambda: join.advance(watermark), "watermark")
     join.advance(0)
     assert join.push(lefts(1, first=1)).num_rows == 1
+
+
+@pytest.mark.parametrize("watermark", WATERMARKS, ids=lambda w: type(w).__name__)
+def test_a_watermark_of_the_wrong_kind_before_any_row(watermark):
+    """Whether it is refused at once or when the schemas are known, the join can go on."""
+    join = tj.StreamJoin("l.a < r.b", window=tj.TimeWindow(5, time="t"))
+    join.push(lefts(1))
+    try:
+        join.advance(watermark)
+    except tj.ThetaJoinError:
+        pass
+    else:
+        refused(lambda: join.push(right=rights(3)), "watermark")
+    assert ids(join.push(right=rights(3))) == {(0, 0): 1}
 
 
 def test_advance_needs_a_time_window():

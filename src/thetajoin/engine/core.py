@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block, Flags, empty_batch
-from thetajoin.engine.intake import Clock, Ordering, check_schema, conform
+from thetajoin.engine.intake import (
+    Clock,
+    Ordering,
+    check_schema,
+    conform,
+    storage_schema,
+    stored,
+)
 from thetajoin.engine.joiner import Found, Joiner, See
 from thetajoin.engine.layout import How, Layout, owes
 from thetajoin.engine.options import Options
@@ -79,11 +86,13 @@ class JoinCore:
     def __init__(self, config: JoinConfig) -> None:
         """Compile the condition against both schemas; every mistake in it is reported here."""
         self.config = config
-        schemas: dict[Side, pa.Schema] = {"l": config.left_schema, "r": config.right_schema}
+        given: dict[Side, pa.Schema] = {"l": config.left_schema, "r": config.right_schema}
         for side in SIDES:
-            check_schema(schemas[side], side)
+            check_schema(given[side], side)
+        self.given = given
+        schemas = {side: storage_schema(given[side]) for side in SIDES}
         self.schemas = schemas
-        self.layout = Layout(schemas["l"], schemas["r"], config.how, config.suffix)
+        self.layout = Layout(given["l"], given["r"], config.how, config.suffix)
         self.condition: Condition = compile_condition(config.on, schemas["l"], schemas["r"])
         time = time_difference(config.window, schemas["l"], schemas["r"])
         self.clock = None if time is None else Clock.of(time)
@@ -161,9 +170,8 @@ class JoinCore:
     ) -> dict[Side, Arrival]:
         given: dict[Side, pa.RecordBatch] = {}
         for side, batch in zip(SIDES, (left, right), strict=True):
-            schema = self.schemas[side]
-            given[side] = empty_batch(schema) if batch is None else batch
-            given[side] = conform(given[side], schema, side)
+            whole = empty_batch(self.given[side]) if batch is None else batch
+            given[side] = stored(conform(whole, self.given[side], side), self.schemas[side])
         timed = {side: self._on_time(given[side], side) for side in SIDES}
         rows = {side: timed[side][0] for side in SIDES}
         befores: dict[Side, Int64] = {side: np.zeros(0, np.int64) for side in SIDES}

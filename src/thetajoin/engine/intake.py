@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,29 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, side: Side) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def storage_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema in which rows are kept: Arrow cannot gather rows of its view types."""
+    return pa.schema([field.with_type(_storage_type(field.type)) for field in schema])
+
+
+def _storage_type(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(type_):
+        return pa.large_string()
+    if pa.types.is_binary_view(type_):
+        return pa.large_binary()
+    if pa.types.is_run_end_encoded(type_):
+        return type_.value_type
+    return type_
+
+
+def stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch's columns in the types they are kept in."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [column.cast(f.type) for column, f in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 @dataclass(frozen=True)
 class Clock:
     """Event time: the time expression of each side, and how the window reaches around it."""
@@ -78,18 +103,44 @@ class Clock:
         return result, null
 
     def instant(self, watermark: Any) -> int:
-        """A watermark given as a datetime, date, number, text or Arrow scalar, as an integer."""
+        """A watermark in the unit of the keys; between two of them, the later one.
+
+        A row is late where its time is before the watermark, so rounding up changes nothing.
+        """
         try:
-            if hasattr(watermark, "to_datetime64"):
-                watermark = watermark.to_datetime64()
-            scalar = watermark if isinstance(watermark, pa.Scalar) else pa.scalar(watermark)
-            keys = encode(pa.array([scalar.as_py()], scalar.type).cast(self.type))
-            assert not isinstance(keys, BytesKey)
-            return int(keys[0])
-        except (pa.ArrowException, TypeError, ValueError, AssertionError) as error:
+            value = watermark.as_py() if isinstance(watermark, pa.Scalar) else watermark
+            if pa.types.is_integer(self.type):
+                if isinstance(value, bool):
+                    raise TypeError("a boolean")
+                return operator.index(value)
+            unit = _NS["day" if pa.types.is_date(self.type) else self.type.unit]
+            return -(-_nanoseconds(value) // unit)
+        except (TypeError, ValueError, OverflowError) as error:
             raise WindowError(
                 f"watermark {watermark!r} is not a time like the window's column ({self.type})"
             ) from error
+
+
+_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 10**9, "day": 86_400 * 10**9}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _nanoseconds(value: Any) -> int:
+    """Nanoseconds since the epoch; what has no zone is taken as UTC, as everywhere."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if isinstance(value, np.datetime64):
+        if np.isnat(value):
+            raise ValueError("not a time")
+        return int(value.astype("datetime64[ns]").astype(np.int64))
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    if not isinstance(value, datetime):
+        raise TypeError(f"a {type(value).__name__}")
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    micros = (aware - _EPOCH) // timedelta(microseconds=1)
+    # A pandas Timestamp keeps what is below a microsecond apart.
+    return micros * 1_000 + int(getattr(value, "nanosecond", 0))
 
 
 @dataclass(frozen=True)

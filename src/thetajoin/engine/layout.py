@@ -51,6 +51,7 @@ class Layout:
     """Output columns of a join of two schemas."""
 
     def __init__(self, left: pa.Schema, right: pa.Schema, how: How, suffix: str) -> None:
+        t = pa.types
         self.how = how
         self.only_left = how in ("semi", "anti")
         fields = [field.with_nullable(True) for field in left]
@@ -67,6 +68,11 @@ class Layout:
             taken.add(name)
             fields.append(field.with_name(name).with_nullable(True))
         self.schema = pa.schema(fields)
+        # Rows may be kept in other types than they came in (see `intake.storage_schema`).
+        self._as_given = any(
+            t.is_string_view(f.type) or t.is_binary_view(f.type) or t.is_run_end_encoded(f.type)
+            for f in fields
+        )
         self._types: dict[Side, list[pa.DataType]] = {"l": left.types, "r": right.types}
 
     def pairs(
@@ -87,6 +93,8 @@ class Layout:
     def _batch(self, columns: list[pa.Array], rows: int) -> pa.RecordBatch:
         if not columns:
             return rows_without_columns(rows)
+        if self._as_given:
+            columns = [c.cast(f.type) for c, f in zip(columns, self.schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def table(self, batches: list[pa.RecordBatch]) -> pa.Table:

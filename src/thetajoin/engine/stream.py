@@ -130,9 +130,13 @@ class StreamJoin:
         )
         core = JoinCore(config)
         output: list[pa.RecordBatch] = []
-        for what, value in self._early:
+        for at, (what, value) in enumerate(self._early):
             if what == "watermark":
-                output += core.advance(value)
+                try:
+                    output += core.advance(value)
+                except WindowError:
+                    del self._early[at]  # refused as late as it is, and not again
+                    raise
             else:
                 output += core.run(*((value, None) if what == "left" else (None, value)))
         return core, output
@@ -207,6 +211,10 @@ class StreamJoin:
     def _finish_early(self) -> pa.Table:
         """One side never came and its columns are unknown: fine unless rows are owed with them."""
         missing = "left" if self._schemas["left"] is None else "right"
+        lefts = [batch for what, batch in self._early if what == "left"]
+        if self._how == "anti" and len(lefts) == len(self._early) and lefts:
+            self._finished = True
+            return pa.Table.from_batches(lefts)
         if self._how in ("left", "right", "full", "anti") and self._early:
             raise SchemaError(
                 f"the {missing} input never came, so its columns are unknown: pass {missing}_schema"

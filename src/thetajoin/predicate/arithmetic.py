@@ -1,4 +1,4 @@
-"""Arithmetic on Arrow arrays as Spark 4 does it in ANSI mode: overflow is an error, never a wrap."""
+"""Arithmetic on Arrow arrays as in Spark 4's ANSI mode: overflow is an error, never a wrap."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def _exact_type(op: str, a: Any, b: Any) -> tuple[int, int] | None:
 
 
 def fit_decimal(array: Array, type_: Any) -> Array:
-    """A decimal array rounded half up to another decimal type; ArrowInvalid where it does not fit."""
-    if array.type.scale > type_.scale:  # type: ignore[attr-defined]
+    """A decimal array rounded half up to another decimal type; ArrowInvalid if it does not fit."""
+    if array.type.scale > type_.scale:
         array = pc.round(array, ndigits=type_.scale, round_mode="half_towards_infinity")
     return array.cast(type_)
 

@@ -16,6 +16,7 @@ else:
 
 # The stubs know fewer argument types than the functions take.
 pc: Any = pyarrow.compute
+_pa: Any = pa
 
 
 def rowwise(function: Callable[..., Any], arrays: Iterable[Array], type_: pa.DataType) -> Array:
@@ -60,11 +61,19 @@ def spread(array: Array, mask: Array) -> Array:
     """Values for the rows where the mask is true, in order, put back there; NULL elsewhere."""
     chosen = mask.to_numpy(zero_copy_only=False)
     places = np.cumsum(chosen, dtype=np.int64) - 1
-    return array.take(pa.array(places, mask=~chosen))
+    indices: Any = pa.array(places, mask=~chosen)
+    return array.take(indices)
 
 
 def filled(value: Any, type_: pa.DataType, length: int) -> Array:
     """An array of one value."""
     if value is None:
-        return pa.nulls(length, type_)
-    return pa.repeat(pa.scalar(value, type_), length)
+        return nulls(length, type_)
+    repeated: Array = _pa.repeat(pa.scalar(value, type_), length)
+    return repeated
+
+
+def nulls(length: int, type_: pa.DataType) -> Array:
+    """An array of NULLs."""
+    array: Array = _pa.nulls(length, type_)
+    return array

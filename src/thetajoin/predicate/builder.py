@@ -130,7 +130,9 @@ class Built:
 
     def isin(self, *values: object) -> Built:
         """Whether it equals one of the values, given one by one or as one list."""
-        listed = values[0] if len(values) == 1 and isinstance(values[0], list | tuple | set) else values
+        listed = (
+            values[0] if len(values) == 1 and isinstance(values[0], list | tuple | set) else values
+        )
         assert isinstance(listed, list | tuple | set)
         return Built(f"{_operand(self)} IN ({', '.join(to_sql(value) for value in listed)})")
 
@@ -171,7 +173,6 @@ class Field(Built):
     """A column; ``["x"]`` takes a field of a struct column."""
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]
 
     def __getitem__(self, name: str) -> Field:
         return Field(f"{self._sql}.{quote_name(name)}")

@@ -11,7 +11,7 @@ import pyarrow.types as t
 
 from thetajoin.errors import DataError
 from thetajoin.predicate.arithmetic import fit_decimal, round_half_up
-from thetajoin.predicate.arrays import Array, by_value, divided, from_ticks, pc, ticks
+from thetajoin.predicate.arrays import Array, by_value, divided, from_ticks, nulls, pc, ticks
 from thetajoin.predicate.text import from_text, to_text
 from thetajoin.predicate.types import (
     BINARY,
@@ -58,7 +58,7 @@ def _is_scalar(type_: pa.DataType) -> bool:
 
 
 def cast(array: Array, type_: pa.DataType, *, lenient: bool = False) -> Array:
-    """The array cast to a type that `can_cast` allows; a failure is a DataError, or NULL if lenient.
+    """The array cast to a type that `can_cast` allows; failure is a DataError, or NULL if lenient.
 
     O(n); text is parsed once for each distinct string.
 
@@ -76,7 +76,7 @@ def cast(array: Array, type_: pa.DataType, *, lenient: bool = False) -> Array:
     if not lenient:
         raise error
     if len(array) <= 1:
-        return pa.nulls(len(array), type_)
+        return nulls(len(array), type_)
     half = len(array) // 2
     parts = (array.slice(0, half), array.slice(half))
     return pa.concat_arrays([cast(part, type_, lenient=True) for part in parts])
@@ -85,7 +85,7 @@ def cast(array: Array, type_: pa.DataType, *, lenient: bool = False) -> Array:
 def _cast(array: Array, to: pa.DataType) -> Array:
     source = array.type
     if source == NULL:
-        return pa.nulls(len(array), to)
+        return nulls(len(array), to)
     if to == STRING:
         return to_text(array)
     if source == STRING:
@@ -159,8 +159,11 @@ def _seconds(array: Array, to: Any) -> Array:
     if t.is_timestamp(to):
         scale = UNITS[to.unit]
         if t.is_integer(array.type):
-            return pc.multiply_checked(array.cast(pa.int64()), scale).view(to)
-        return _float_to_integer(pc.multiply(cast(array, DOUBLE), float(scale)), pa.int64()).view(to)
+            scaled: Array = pc.multiply_checked(array.cast(pa.int64()), scale)
+            return scaled.view(to)
+        return _float_to_integer(pc.multiply(cast(array, DOUBLE), float(scale)), pa.int64()).view(
+            to
+        )
     scale = UNITS[unit_of(array.type)]
     if t.is_integer(to):
         return divided(array, scale, pa.int64()).cast(to)

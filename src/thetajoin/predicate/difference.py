@@ -20,7 +20,7 @@ import pyarrow.types as t
 from thetajoin.predicate.forms import Difference
 from thetajoin.predicate.nodes import MIRROR, Call, Cast, Expr, Literal, coerced, conjunction
 from thetajoin.predicate.simplify import fold
-from thetajoin.predicate.types import DOUBLE, UNITS, unit_of, wider_decimal
+from thetajoin.predicate.types import DOUBLE, UNITS, digits_of, unit_of, wider_decimal
 
 _FAR = 2**65  # beyond any difference of two 64-bit integers
 
@@ -111,7 +111,7 @@ def _subtraction(value: Expr) -> _Subtraction | None:
 def _decimal_subtraction(value: Call, rounds: bool) -> _Subtraction | None:
     first, second = value.args
     type_: Any = wider_decimal(first.type, second.type)
-    if type_.scale != value.type.scale:  # type: ignore[attr-defined]
+    if type_.scale != digits_of(value.type)[1]:
         return None  # Spark rounds a difference of so many digits
     operands = coerced(first, type_), coerced(second, type_)
     far = 2 * 10**type_.precision
@@ -165,18 +165,17 @@ def merge(differences: list[Difference]) -> tuple[Difference, ...]:
     return tuple(merged.values())
 
 
-def _intersect(a: Any, b: Any) -> Difference:
-    lows = [(d.low, d.low_strict) for d in (a, b) if d.low is not None]
-    highs = [(d.high, not d.high_strict) for d in (a, b) if d.high is not None]
+def _intersect(a: Difference, b: Difference) -> Difference:
+    lows: list[Any] = [(d.low, d.low_strict) for d in (a, b) if d.low is not None]
+    highs: list[Any] = [(d.high, not d.high_strict) for d in (a, b) if d.high is not None]
     low, low_strict = max(lows, default=(None, False))
     high, high_included = min(highs, default=(None, True))
-    check = conjunction([a.check, b.check])
     return replace(
         a,
         low=low,
         low_strict=low_strict,
         high=high,
         high_strict=not high_included,
-        check=check,
+        check=conjunction([a.check, b.check]) or a.check,
         nan=a.nan and b.nan,
     )

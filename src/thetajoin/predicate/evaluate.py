@@ -14,7 +14,7 @@ import pyarrow.types as t
 from thetajoin.errors import SchemaError
 from thetajoin.predicate import strings
 from thetajoin.predicate.arithmetic import apply
-from thetajoin.predicate.arrays import Array, filled, pc, spread
+from thetajoin.predicate.arrays import Array, filled, nulls, pc, spread
 from thetajoin.predicate.casts import cast
 from thetajoin.predicate.compare import coarsened, compare, same
 from thetajoin.predicate.functions import FUNCTIONS
@@ -78,6 +78,8 @@ class _Env:
 def _read(column: Column, rows: Rows | None) -> Array:
     if rows is None:
         raise SchemaError(f"{column.sql()} is needed, but no rows of that side are given")
+    if rows.schema.names.count(column.name) != 1:
+        raise SchemaError(f"the rows have no single column {column.name!r} for {column.sql()}")
     found: Any = rows.column(column.name)
     for field in column.path:
         found = pc.struct_field(found, field)
@@ -122,6 +124,8 @@ def _evaluate(expr: Expr, env: _Env) -> Array:
 
 def _run(call: Call, args: list[Array]) -> Array:
     name = call.name
+    if call.type == NULL:
+        return args[0]
     if name in COMPARISONS:
         return compare(name, *args)
     if name in _ARITHMETIC:
@@ -175,7 +179,7 @@ def _logical(call: Call, env: _Env, *, stops_at: bool) -> Array:
 
 
 def _case(call: Call, env: _Env) -> Array:
-    result = pa.nulls(env.size, call.type)
+    result = nulls(env.size, call.type)
     waiting = filled(True, BOOL, env.size)
     for i in range(0, len(call.args) - 1, 2):
         met = pc.fill_null(_evaluate_where(call.args[i], env, waiting), False)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from thetajoin.predicate.nodes import Expr
+from thetajoin.predicate.nodes import Call, Expr
+from thetajoin.predicate.types import BOOL
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Comparison:
     type: pa.DataType
 
     def __str__(self) -> str:
-        return f"{self.left} {self.op} {self.right}"
+        return Call(BOOL, self.op, (self.left, self.right)).sql()
 
 
 @dataclass(frozen=True)

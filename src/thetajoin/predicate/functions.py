@@ -93,7 +93,7 @@ def _whole(name: str, args: Sequence[Expr]) -> Call:
     if not is_number(type_):
         raise MismatchError(f"{name} takes a number, not {type_name(type_)}", "cast it")
     if t.is_decimal(type_):
-        digits, scale = type_.precision, type_.scale  # type: ignore[attr-defined]
+        digits, scale = type_.precision, type_.scale
         result = type_ if scale == 0 else bounded_decimal(digits - scale + 1, 0)
     else:
         result = LONG
@@ -108,8 +108,8 @@ def _round(name: str, args: Sequence[Expr]) -> Call:
     if not isinstance(digits, Literal) or not isinstance(digits.value, int):
         raise MismatchError(f"{name} takes a constant number of digits")
     if t.is_decimal(type_):
-        whole = type_.precision - type_.scale + 1  # type: ignore[attr-defined]
-        scale = max(0, min(type_.scale, digits.value))  # type: ignore[attr-defined]
+        whole = type_.precision - type_.scale + 1
+        scale = max(0, min(type_.scale, digits.value))
         result: pa.DataType = bounded_decimal(max(whole, 1 - digits.value) + scale, scale)
     else:
         result = type_

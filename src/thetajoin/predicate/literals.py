@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 # sqlglot's names of the types a CAST or a typed literal may name
-_TYPES = {
+_TYPES: dict[str, pa.DataType] = {
     "TINYINT": pa.int8(),
     "SMALLINT": pa.int16(),
     "INT": INT,
@@ -50,7 +50,7 @@ _TYPES = {
     "TIMESTAMPNTZ": TIMESTAMP_NTZ,
     "TIME": TIME,
 }
-TYPE_FUNCTIONS = {
+TYPE_FUNCTIONS: dict[str, pa.DataType] = {
     "tinyint": pa.int8(),
     "smallint": pa.int16(),
     "int": INT,

@@ -58,7 +58,9 @@ class Scope:
         for part in parts[1:]:
             if not pa.types.is_struct(type_):
                 known = type_name(canonical(type_))
-                raise MismatchError(f"{'.'.join([name, *path])} is {known}, so has no field {part!r}")
+                raise MismatchError(
+                    f"{'.'.join([name, *path])} is {known}, so has no field {part!r}"
+                )
             fields = [type_.field(i).name for i in range(type_.num_fields)]
             path.append(self._one(fields, part, f"in struct {name!r}"))
             type_ = type_.field(path[-1]).type

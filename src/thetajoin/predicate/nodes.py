@@ -33,7 +33,7 @@ class Expr:
         return ()
 
     def sql(self, *, explicit: bool = False) -> str:
-        """Spark SQL text that binds to this expression again; with `explicit`, implied casts too."""
+        """Spark SQL that binds to this expression again; with `explicit`, implied casts too."""
         from thetajoin.predicate.render import render
 
         return render(self, explicit)

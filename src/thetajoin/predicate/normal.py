@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.types as t
 
 from thetajoin.predicate.difference import as_difference, merge
-from thetajoin.predicate.disjoint import excluded, never_together
+from thetajoin.predicate.disjoint import Atoms, excluded, never_together
 from thetajoin.predicate.forms import Comparison, Conjunction
 from thetajoin.predicate.nodes import (
     COARSENED,
@@ -35,8 +35,6 @@ from thetajoin.predicate.types import BOOL, UNITS, unit_of
 MAX_DISJUNCTS = 16
 """An OR that would make more disjuncts than this is checked pair by pair instead."""
 
-Atoms = tuple[Expr, ...]
-
 
 def disjuncts_of(expr: Expr) -> tuple[Conjunction, ...]:
     """The disjuncts, each matching pair in exactly one; at most 2 * `MAX_DISJUNCTS`.
@@ -48,22 +46,20 @@ def disjuncts_of(expr: Expr) -> tuple[Conjunction, ...]:
     ['l.a < r.a', 'l.a > r.a']
     """
     whole = positive(expr)
-    parts = [part for atoms in _dnf(whole) for part in _split_unequal(atoms)]
-    built = [(atoms, _conjunction(atoms)) for atoms in dict.fromkeys(parts)]
-    if len(built) > 1 and any(form == _only_residual(form) for _, form in built):
+    split = (part for atoms in _dnf(whole) for part in _split_unequal(atoms))
+    parts = list(dict.fromkeys(split))
+    forms = [_conjunction(atoms) for atoms in parts]
+    if len(forms) > 1 and any(form == Conjunction(residual=form.residual) for form in forms):
         # One of them visits all pairs anyway; once is enough.
         return (Conjunction(residual=whole),)
-    forms: list[Conjunction] = []
-    for i, (atoms, form) in enumerate(built):
-        earlier = [other for other, known in built[:i] if not never_together(known, form)]
+    kept: list[Conjunction] = []
+    for i, atoms in enumerate(parts):
+        earlier = [other for other in parts[:i] if not never_together(other, atoms)]
         exclusions = excluded(earlier, atoms)
         if exclusions is not None:
-            forms.append(_conjunction((*exclusions, *atoms)))
-    return tuple(forms)
-
-
-def _only_residual(form: Conjunction) -> Conjunction:
-    return Conjunction(residual=form.residual)
+            # First, so that they guard what follows as the left operand of OR does.
+            kept.append(_conjunction((*exclusions, *atoms)))
+    return tuple(kept)
 
 
 def positive(expr: Expr) -> Expr:
@@ -130,7 +126,9 @@ def _inside_abs(value: Expr) -> Expr | None:
 
 def _opposite(constant: Literal) -> Literal | None:
     value: Any = constant.value
-    if value is None or (t.is_integer(constant.type) and value <= -(2 ** (constant.type.bit_width - 1))):
+    if value is None or (
+        t.is_integer(constant.type) and value <= -(2 ** (constant.type.bit_width - 1))
+    ):
         return None
     if t.is_decimal(constant.type):
         return Literal(constant.type, value.copy_negate())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from thetajoin.errors import ConditionError
 
@@ -36,13 +36,21 @@ class Source:
             self.label + problem, position=start + 1, fragment=self.text[start:end], hint=hint
         )
 
+    def error_at(self, pattern: str, problem: str, hint: str = "") -> ConditionError:
+        """A ConditionError about the first text that a pattern matches, for lack of a position."""
+        found = re.search(pattern, self.text, re.IGNORECASE)
+        start, end = found.span() if found else (0, len(self.text))
+        return ConditionError(
+            self.label + problem, position=start + 1, fragment=self.text[start:end], hint=hint
+        )
+
 
 def parse(source: Source) -> exp.Expr:
     """The sqlglot tree of a condition in Spark's dialect; linear in the text.
 
-    >>> parse(Source("l.a <"))
+    >>> parse(Source("l.a < 'x"))
     Traceback (most recent call last):
-    thetajoin.errors.ConditionError: an operand is missing at position 5: `<`; a condition reads ...
+    thetajoin.errors.ConditionError: ' is never closed at position 7: `'x`; close the quote
     """
     import sqlglot
     from sqlglot.errors import ParseError, TokenError
@@ -64,26 +72,20 @@ def parse(source: Source) -> exp.Expr:
 
 @cache
 def _dialect() -> type[Dialect]:
+    """Spark's dialect with functions left as typed, and '' as a quote inside a string."""
     from sqlglot.dialects.spark import Spark
 
-    class ThetaJoin(Spark):
-        """Spark's dialect with functions left as typed, and '' as a quote in a string."""
-
-        class Tokenizer(Spark.Tokenizer):
-            """Spark 4 reads 'it''s' as one string."""
-
-            STRING_ESCAPES = ["\\", "'"]  # noqa: RUF012
-
-        class Parser(Spark.Parser):
-            """No rewriting of functions, so that errors name what the user typed."""
-
-            FUNCTIONS = {}  # noqa: RUF012
-            NO_PAREN_FUNCTIONS = {}  # noqa: RUF012
-            FUNCTION_PARSERS = {  # noqa: RUF012
-                name: Spark.Parser.FUNCTION_PARSERS[name] for name in _SPECIAL
-            }
-
-    return ThetaJoin
+    parser: Any = Spark.Parser
+    special = {name: parser.FUNCTION_PARSERS[name] for name in _SPECIAL}
+    parts = {
+        "Tokenizer": type("Tokenizer", (Spark.Tokenizer,), {"STRING_ESCAPES": ["\\", "'"]}),
+        "Parser": type(
+            "Parser",
+            (parser,),
+            {"FUNCTIONS": {}, "NO_PAREN_FUNCTIONS": {}, "FUNCTION_PARSERS": special},
+        ),
+    }
+    return type("ThetaJoin", (Spark,), parts)
 
 
 def _broken(source: Source, error: Exception) -> ConditionError:

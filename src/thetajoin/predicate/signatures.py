@@ -1,8 +1,8 @@
-"""What types the operators take and give: Spark's rules, with the casts they imply made explicit."""
+"""What types the operators take and give: Spark's rules, with the implied casts made nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 
 import pyarrow as pa
@@ -23,9 +23,12 @@ from thetajoin.predicate.types import (
     bounded_decimal,
     common_type,
     compared_types,
+    digits_of,
+    duration,
     finer_unit,
     is_comparable,
     is_number,
+    timestamp,
     type_name,
     unit_of,
 )
@@ -138,7 +141,7 @@ def _numeric(op: str, a: Expr, b: Expr) -> Call:
 
 
 def _decimal_result(op: str, a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    p1, s1, p2, s2 = a.precision, a.scale, b.precision, b.scale  # type: ignore[attr-defined]
+    (p1, s1), (p2, s2) = digits_of(a), digits_of(b)
     scale = max(s1, s2)
     if op == "*":
         return bounded_decimal(p1 + p2 + 1, s1 + s2)
@@ -154,9 +157,9 @@ def _paired(a: Expr, b: Expr) -> tuple[pa.DataType, pa.DataType]:
     """The operands' types; an integer literal beside a decimal has only the digits it shows."""
 
     def shown(expr: Expr, other: Expr) -> pa.DataType:
-        is_integer = isinstance(expr, Literal) and t.is_integer(expr.type)
-        if is_integer and t.is_decimal(other.type):
-            return pa.decimal128(len(str(abs(int(str(expr.value))))), 0)  # type: ignore[attr-defined]
+        value = expr.value if isinstance(expr, Literal) and t.is_integer(expr.type) else None
+        if isinstance(value, int) and t.is_decimal(other.type):
+            return pa.decimal128(len(str(abs(value))), 0)
         return expr.type
 
     return shown(a, b), shown(b, a)
@@ -189,13 +192,11 @@ def _temporal(op: str, a: Expr, b: Expr) -> Call | None:
         b = coerced(b, a.type)
     if t.is_timestamp(a.type) and t.is_duration(b.type):
         unit = finer_unit(a.type, b.type)
-        type_ = pa.timestamp(unit, a.type.tz)  # type: ignore[attr-defined,call-overload]
-        return Call(type_, op, (coerced(a, type_), coerced(b, pa.duration(unit))))  # type: ignore[call-overload]
+        type_ = timestamp(unit, a.type.tz)
+        return Call(type_, op, (coerced(a, type_), coerced(b, duration(unit))))
     if t.is_timestamp(a.type) and t.is_timestamp(b.type) and op == "-":
-        type_ = common_type(a.type, b.type)
-        assert type_ is not None
-        result = pa.duration(unit_of(type_))  # type: ignore[call-overload]
-        return Call(result, op, (coerced(a, type_), coerced(b, type_)))
+        type_, operands = unified([a, b], op)
+        return Call(duration(unit_of(type_)), op, operands)
     if t.is_duration(a.type) and t.is_duration(b.type):
         type_, operands = unified([a, b], op)
         return Call(type_, op, operands)
@@ -206,11 +207,9 @@ def _temporal(op: str, a: Expr, b: Expr) -> Call | None:
 
 def _date_and_duration(op: str, date: Expr, duration: Expr) -> Call:
     """Whole days keep a date a date; anything else makes it a timestamp."""
-    if isinstance(duration, Literal) and isinstance(duration.value, int):
-        days, rest = divmod(duration.value, _DAY)
-        if rest == 0:
-            # The interval stays in the text; days are what is added.
-            return Call(DATE, op, (date, Cast(pa.int32(), duration, implicit=True)))
+    ticks = duration.value if isinstance(duration, Literal) else None
+    if isinstance(ticks, int) and ticks % _DAY == 0:
+        return Call(DATE, op, (date, Cast(pa.int32(), duration, implicit=True)))
     return Call(TIMESTAMP, op, (coerced(date, TIMESTAMP), coerced(duration, DURATION)))
 
 
@@ -228,6 +227,3 @@ def decimal_literal(value: Decimal) -> Literal:
     scale = max(0, -exponent)
     digits = max(len(value.as_tuple().digits) + max(0, exponent), scale)
     return Literal(pa.decimal128(max(1, digits), scale), value)
-
-
-Binder = Callable[[Sequence[Expr]], Call]

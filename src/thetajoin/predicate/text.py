@@ -71,10 +71,10 @@ def parse_text(text: str, type_: Any) -> Any:
         return np.float32(number) if t.is_float32(type_) else float(number)
     if t.is_decimal(type_):
         _full(_NUMBER, trimmed)
-        value = round_half_up(Decimal(trimmed), type_.scale)
-        if len(value.as_tuple().digits) > type_.precision:
+        rounded = round_half_up(Decimal(trimmed), type_.scale)
+        if len(rounded.as_tuple().digits) > type_.precision:
             raise ValueError(text)
-        return value
+        return rounded
     return _parse_temporal(trimmed, type_)
 
 

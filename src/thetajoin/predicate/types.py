@@ -26,6 +26,7 @@ DURATION = pa.duration("us")
 TIME = pa.time64("us")
 NULL = pa.null()
 
+_pa: Any = pa  # the stubs take a unit only as a literal
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # ticks a second
 MAX_DIGITS = 38  # of a Spark decimal
 _MIN_SCALE = 6  # digits after the point that Spark keeps when a decimal result is too wide
@@ -111,7 +112,26 @@ def is_comparable(type_: pa.DataType) -> bool:
 
 def unit_of(type_: pa.DataType) -> str:
     """The unit of a timestamp, duration or time of day."""
-    return str(type_.unit)  # type: ignore[attr-defined]
+    typed: Any = type_
+    return str(typed.unit)
+
+
+def digits_of(type_: pa.DataType) -> tuple[int, int]:
+    """All digits of a decimal type, and those after the point."""
+    typed: Any = type_
+    return typed.precision, typed.scale
+
+
+def timestamp(unit: str, zone: str | None) -> pa.DataType:
+    """The timestamp type of a unit and zone."""
+    type_: pa.DataType = _pa.timestamp(unit, zone)
+    return type_
+
+
+def duration(unit: str) -> pa.DataType:
+    """The duration type of a unit."""
+    type_: pa.DataType = _pa.duration(unit)
+    return type_
 
 
 def finer_unit(a: pa.DataType, b: pa.DataType) -> str:
@@ -127,7 +147,7 @@ def decimal_type(precision: int, scale: int) -> pa.DataType:
 
 
 def bounded_decimal(precision: int, scale: int) -> pa.DataType:
-    """Spark's `adjustPrecisionScale`: a result too wide for 38 digits gives up digits after the point."""
+    """Spark's `adjustPrecisionScale`: a result of more than 38 digits gives up its last ones."""
     if precision <= MAX_DIGITS:
         return pa.decimal128(max(precision, 1), scale)
     digits = precision - scale
@@ -150,9 +170,9 @@ def as_signed(type_: pa.DataType) -> pa.DataType:
 
 def wider_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """The decimal type that holds both exactly."""
-    scale = max(a.scale, b.scale)  # type: ignore[attr-defined]
-    whole = max(a.precision - a.scale, b.precision - b.scale)  # type: ignore[attr-defined]
-    return decimal_type(whole + scale, scale)
+    (p1, s1), (p2, s2) = digits_of(a), digits_of(b)
+    scale = max(s1, s2)
+    return decimal_type(max(p1 - s1, p2 - s2) + scale, scale)
 
 
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
@@ -201,12 +221,12 @@ def _common_temporal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     if t.is_date32(b) and t.is_timestamp(a):
         return a
     if isinstance(a, pa.TimestampType) and isinstance(b, pa.TimestampType):
-        return pa.timestamp(finer_unit(a, b), _common_zone(a, b))
+        return timestamp(finer_unit(a, b), _common_zone(a, b))
     if t.is_duration(a) and t.is_duration(b):
-        return pa.duration(finer_unit(a, b))
+        return duration(finer_unit(a, b))
     if is_time_of_day(a) and is_time_of_day(b):
-        unit = finer_unit(a, b)
-        return pa.time32("ms") if unit == "ms" else pa.time64(unit)
+        finest = finer_unit(a, b)
+        return pa.time32("ms") if finest == "ms" else pa.time64("us" if finest == "us" else "ns")
     return None
 
 
