@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import settings
 from hypothesis import strategies as st
 
 import naive
@@ -25,6 +26,12 @@ Ids = Counter[tuple[int | None, int | None]]
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
 INEQUALITIES = ("<", "<=", ">", ">=")
 MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
+
+
+def examples(n: int) -> settings:
+    """`n` examples in the default profile, and accordingly more or fewer in the others."""
+    return settings(max_examples=max(1, n * settings().max_examples // 40))
+
 
 # --- values --------------------------------------------------------------------------------------
 

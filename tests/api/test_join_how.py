@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
@@ -82,7 +82,7 @@ def test_schema(how):
 
 
 @pytest.mark.parametrize("how", HOWS)
-@settings(max_examples=30)
+@own.examples(30)
 @given(left=left_rows(), right=right_rows(), ops=st.tuples(own.operators, own.operators))
 def test_two_predicates(how, left, right, ops):
     check(
@@ -95,7 +95,7 @@ def test_two_predicates(how, left, right, ops):
 
 
 @pytest.mark.parametrize("how", HOWS)
-@settings(max_examples=30)
+@own.examples(30)
 @given(
     left=left_rows(), right=right_rows(), condition=own.conditions(), options=own.engine_options()
 )

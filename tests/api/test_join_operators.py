@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
@@ -28,14 +28,14 @@ def check(left, right, on, pred, **options):
 @pytest.mark.parametrize(
     ("l", "r"), [("a", "b"), ("x", "y"), ("a", "y"), ("x", "b")], ids=lambda c: c
 )
-@settings(max_examples=15)
+@own.examples(15)
 @given(left=left_rows(), right=right_rows())
 def test_one_comparison(op, l, r, left, right):
     check(left, right, f"l.{l} {op} r.{r}", naive.conj((l, op, r)))
 
 
 @pytest.mark.parametrize(("op1", "op2"), list(itertools.product(OPERATORS, OPERATORS)))
-@settings(max_examples=10)
+@own.examples(10)
 @given(left=left_rows(), right=right_rows())
 def test_every_pair_of_operators(op1, op2, left, right):
     check(
@@ -96,7 +96,7 @@ def test_equality_mixed_in(equalities, others, left, right):
     )
 
 
-@settings(max_examples=150)
+@own.examples(150)
 @given(own.conditions(), left_rows(), right_rows(), own.engine_options())
 def test_any_condition(condition, left, right, options):
     check(left, right, condition.sql, condition.pred, **options)
@@ -117,7 +117,7 @@ def test_the_order_of_the_predicates_does_not_matter(conditions, random, left, r
 
 @pytest.mark.parametrize("width", [0, 1, 2])
 @pytest.mark.parametrize("op", ["<", "<=", ">", ">=", "=", "!="])
-@settings(max_examples=10)
+@own.examples(10)
 @given(left=left_rows(), right=right_rows())
 def test_bands(op, width, left, right):
     check(left, right, f"ABS(l.a - r.b) {op} {width}", naive.band("a", "b", op, width))
@@ -245,13 +245,13 @@ def test_not(left, right):
     ],
     ids=str,
 )
-@settings(max_examples=10)
+@own.examples(10)
 @given(left=left_rows(), right=right_rows())
 def test_ways_to_write_the_same_condition(on, left, right):
     check(left, right, on, naive.conj(("a", "<", "b"), ("c", ">=", "d")))
 
 
-@settings(max_examples=10)
+@own.examples(10)
 @given(left=left_rows(), right=right_rows())
 def test_built_expressions(left, right):
     check(

@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
+import strategies as own
 import thetajoin as tj
 from strategies import ids, naive_ids
 
@@ -263,7 +264,7 @@ def test_chunked_and_sliced_inputs():
 KEYS = st.sampled_from(["", "a", "b", "ab", LONG, LONG + "a", LONG + "b"]) | st.text(max_size=3)
 
 
-@settings(max_examples=60)
+@own.examples(60)
 @given(
     st.lists(st.none() | KEYS, max_size=12),
     st.lists(st.none() | KEYS, max_size=12),
@@ -284,7 +285,7 @@ def test_strings(left, right, op1, op2):
     assert ids(got) == naive_ids(naive.naive_join(left_rows, right_rows, pred))
 
 
-@settings(max_examples=60)
+@own.examples(60)
 @given(
     st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=8),
     st.lists(st.none() | st.floats(), max_size=8),
@@ -302,7 +303,7 @@ def test_any_integer_against_any_float(left, right, op):
     assert ids(got) == naive_ids(expected)
 
 
-@settings(max_examples=40)
+@own.examples(40)
 @given(
     st.lists(st.decimals(-10, 10, places=2), max_size=8),
     st.lists(st.decimals(-10, 10, places=1), max_size=8),

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import naive
@@ -91,7 +91,7 @@ def test_full_history(how, steps, ops):
     check(steps, ops, own.Windowed(tj.FullHistory(), naive.Full()), how, **SCHEMAS)
 
 
-@settings(max_examples=100)
+@own.examples(100)
 @given(
     own.streams(watermarks=True),
     own.conditions(),
@@ -188,7 +188,7 @@ def test_batch_equals_a_stream_of_the_same_rows_in_order(drawn, cuts, ops, windo
     assert all_ids(results) == ids(batch)
 
 
-@settings(max_examples=60)
+@own.examples(60)
 @given(
     own.streams(watermarks=True),
     OPS,

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
@@ -67,7 +67,7 @@ def test_count_windows(how, left, right, ops, windowed, options):
 
 
 @pytest.mark.parametrize("how", HOWS)
-@settings(max_examples=15)
+@own.examples(15)
 @given(left=LEFT, right=RIGHT, ops=OPS)
 def test_full_history_is_no_window(how, left, right, ops):
     check(left, right, ops, own.Windowed(tj.FullHistory(), naive.Full()), how)
@@ -280,7 +280,7 @@ def self_pairs(result):
     return sorted(zip(result["id"].to_pylist(), result["id_right"].to_pylist(), strict=True))
 
 
-@settings(max_examples=100)
+@own.examples(100)
 @given(SELF, OPS, own.windows(), own.engine_options())
 def test_self_join(table_rows, ops, windowed, options):
     got = tj.self_join(

@@ -47,7 +47,9 @@ def asked(op: str, keys: np.ndarray, is_bytes: bool) -> AnyInterval:
 
 def text(key: int) -> str:
     """Text that orders as small numbers do, with long common beginnings."""
-    return "prefix of some length " * (key % 2) + "é" * (key + 2) if key < -50 else f"p{key + 50:03d}"
+    return (
+        "prefix of some length " * (key % 2) + "é" * (key + 2) if key < -50 else f"p{key + 50:03d}"
+    )
 
 
 @st.composite

@@ -41,7 +41,9 @@ class BytesKey:
     def to_arrow(self) -> pa.LargeBinaryArray:
         """The same strings as an Arrow array, without a copy."""
         return pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(self), [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
+            pa.large_binary(),
+            len(self),
+            [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)],
         )
 
     @staticmethod
@@ -180,4 +182,3 @@ def _large_binary(array: pa.Array) -> pa.Array:
     if pa.types.is_string(array.type):
         array = array.cast(pa.large_string())
     return array.cast(pa.large_binary())
-

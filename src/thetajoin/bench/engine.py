@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from thetajoin.bench.data import correlated, uniform
 from thetajoin.bench.harness import Report, alternate, in_process, medians
-from thetajoin.bench.peers import Q1, ChDB, DuckDB, Polars, installed
+from thetajoin.bench.peers import Q1, DuckDB, Polars, installed, join_runs
 
 ROUNDS = 5
 # Steps measured together, so that each measurement has its share of merges in it.
@@ -99,19 +99,19 @@ def _step(threads: int, scale: float) -> dict[str, Any]:
     windows = [correlated(window, window, matches, seed) for seed in (-1 % 2**32, -2 % 2**32)]
     left, right = stream.batches()
     peers: dict[str, Callable[[], int]] = {}
-    for name in installed("duckdb", "polars"):
-        if name == "duckdb":
-            duck = DuckDB(threads)
-            duck.store("wl", windows[0])
-            duck.store("wr", windows[1])
-            peers[name] = lambda: duck.join(left, "wr", Q1) + duck.join("wl", right, Q1)
-        else:
-            polars = Polars()
-            frames = [polars.frame(table) for table in windows]
-            new = [polars.frame(table) for table in (left, right)]
-            peers[name] = lambda: (
-                polars.join(new[0], frames[1], _q1) + polars.join(frames[0], new[1], _q1)
-            )
+    present = installed("duckdb", "polars")
+    if "duckdb" in present:
+        duck = DuckDB(threads)
+        duck.store("wl", windows[0])
+        duck.store("wr", windows[1])
+        peers["duckdb"] = lambda: duck.join(left, "wr", Q1) + duck.join("wl", right, Q1)
+    if "polars" in present:
+        polars = Polars()
+        frames = [polars.frame(table) for table in windows]
+        new = [polars.frame(table) for table in (left, right)]
+        peers["polars"] = lambda: (
+            polars.join(new[0], frames[1], _q1) + polars.join(frames[0], new[1], _q1)
+        )
     steps = [[stream.batches() for _ in range(CYCLE)] for _ in range(ROUNDS + 1)]
     turns = iter(steps)
     before = stream.pairs
@@ -154,22 +154,8 @@ def _oneshot(threads: int, scale: float) -> dict[str, Any]:
 
     rows = int(1_000_000 * scale)
     left, right = (correlated(rows, rows, 5.0, seed) for seed in (1, 2))
-    runs: dict[str, Callable[[], int]] = {
-        "thetajoin": lambda: tj.join(left, right, Q1, threads=threads).num_rows
-    }
-    for name in installed("duckdb", "polars", "chdb"):
-        if name == "duckdb":
-            duck = DuckDB(threads)
-            runs[name] = lambda: duck.join(left, right, Q1)
-        elif name == "polars":
-            polars = Polars()
-            frames = polars.frame(left), polars.frame(right)
-            runs[name] = lambda: polars.join(*frames, _q1)
-        else:
-            chdb = ChDB(threads)
-            chdb.store("l", left)
-            chdb.store("r", right)
-            runs[name] = lambda: chdb.join("l", "r", Q1)
+    runs = join_runs(threads, left, right, Q1, _q1)
+    runs["thetajoin"] = lambda: tj.join(left, right, Q1, threads=threads).num_rows
     return _compared("oneshot", threads, runs)
 
 
@@ -182,28 +168,21 @@ def _band(threads: int, scale: float) -> dict[str, Any]:
     left, right = uniform(rows, 1), uniform(rows, 2)
     band = f"ABS(l.x - r.x) <= {width!r}"
     between = f"l.x BETWEEN r.x - {width!r} AND r.x + {width!r}"
-    runs: dict[str, Callable[[], int]] = {
-        "thetajoin": lambda: tj.join(left, right, band, threads=threads).num_rows
-    }
-    for name in installed("duckdb", "polars", "chdb"):
-        if name == "duckdb":
-            duck = DuckDB(threads)
-            runs[name] = lambda: duck.join(left, right, between)
-        elif name == "polars":
-            polars = Polars()
-            frames = polars.frame(left), polars.frame(right)
-            runs[name] = lambda: polars.join(
-                *frames, lambda l, r: [l("x") >= r("x") - width, l("x") <= r("x") + width]
-            )
-        else:
-            chdb = ChDB(threads)
-            chdb.store("l", left)
-            chdb.store("r", right)
-            runs[name] = lambda: chdb.join("l", "r", between)
+    runs = join_runs(
+        threads,
+        left,
+        right,
+        between,
+        lambda here, there: [
+            here("x") >= there("x") - width,
+            here("x") <= there("x") + width,
+        ],
+    )
+    runs["thetajoin"] = lambda: tj.join(left, right, band, threads=threads).num_rows
     return _compared("band", threads, runs)
 
 
-def _pairs(threads: int, scale: float) -> dict[str, Any]:  # noqa: ARG001
+def _pairs(threads: int, scale: float) -> dict[str, Any]:
     """Writing pair ids, over copying as many bytes."""
     from thetajoin.batch.keys import float_keys
     from thetajoin.index.interval import interval_of
@@ -267,7 +246,8 @@ def _growth(threads: int, scale: float) -> dict[str, Any]:
         },
         "details": {
             "seconds_per_step": {name: s / CYCLE for name, s in middle.items()},
-            "index_bytes_per_held_row": large.index_bytes / (large.window_left + large.window_right),
+            "index_bytes_per_held_row": large.index_bytes
+            / (large.window_left + large.window_right),
         },
     }
 

@@ -31,7 +31,9 @@ class Report:
         return json.dumps({"name": self.name, "figures": rounded, "details": self.details})
 
 
-def alternate(runs: Mapping[str, Run], rounds: int, *, warm_up: bool = True) -> dict[str, list[float]]:
+def alternate(
+    runs: Mapping[str, Run], rounds: int, *, warm_up: bool = True
+) -> dict[str, list[float]]:
     """Seconds of each run in each round, the runs taking turns so that noise hits all alike."""
     if warm_up:
         for run in runs.values():

@@ -89,3 +89,28 @@ class ChDB:
         """Rows of the join."""
         query = f"SELECT * FROM bench.{left} AS l JOIN bench.{right} AS r ON {on}"
         return int(self._session.query(query, "ArrowTable").num_rows)
+
+
+def join_runs(
+    threads: int,
+    left: pa.Table,
+    right: pa.Table,
+    on: str,
+    predicates: Callable[[Any, Any], list[Any]],
+) -> dict[str, Callable[[], int]]:
+    """The same join by every peer that is installed, ready to be timed."""
+    runs: dict[str, Callable[[], int]] = {}
+    present = installed("duckdb", "polars", "chdb")
+    if "duckdb" in present:
+        duck = DuckDB(threads)
+        runs["duckdb"] = lambda: duck.join(left, right, on)
+    if "polars" in present:
+        polars = Polars()
+        frames = polars.frame(left), polars.frame(right)
+        runs["polars"] = lambda: polars.join(*frames, predicates)
+    if "chdb" in present:
+        chdb = ChDB(threads)
+        chdb.store("l", left)
+        chdb.store("r", right)
+        runs["chdb"] = lambda: chdb.join("l", "r", on)
+    return runs

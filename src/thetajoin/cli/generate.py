@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,6 @@ def write_streams(
         folder.mkdir(parents=True, exist_ok=True)
         table = make(rows, rows, matches, seed * 1000 + at)
         edges = np.linspace(0, rows, files + 1).astype(int)
-        for number, (start, end) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+        for number, (start, end) in enumerate(pairwise(edges)):
             parquet.write_table(table.slice(start, end - start), folder / f"{number:05d}.parquet")
         yield folder

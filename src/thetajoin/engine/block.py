@@ -53,7 +53,7 @@ class Block:
         for index in self.indexes:
             index._check()
             assert index.size <= self.rows
-            assert not index.size or 0 <= index.rid[: index.size].min()
+            assert not index.size or index.rid[: index.size].min() >= 0
             assert not index.size or index.rid[: index.size].max() < self.rows
         for column in (self.settled, self.times):
             assert column is None or column.size == self.rows

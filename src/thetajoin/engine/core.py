@@ -176,17 +176,17 @@ class JoinCore:
         rows = {side: timed[side][0] for side in SIDES}
         befores: dict[Side, Int64] = {side: np.zeros(0, np.int64) for side in SIDES}
         if isinstance(self.config.window, CountWindow) or self.config.self_join:
-            orders = self.ordering.places(rows["l"], rows["r"])
-            for at, side in enumerate(SIDES):
-                befores[side] = orders[2 + at]
+            orders, counts = self.ordering.places(rows["l"], rows["r"])
+            for side, order, before in zip(SIDES, orders, counts, strict=True):
+                befores[side] = before
                 if self.ordering.pair is not None:
-                    rows[side] = rows[side].take(pa.array(orders[at]))
+                    rows[side] = rows[side].take(pa.array(order))
         arrivals: dict[Side, Arrival] = {}
         for side in SIDES:
-            batch = make_batch(rows[side], side, self.parts, self._kept(side))
+            made = make_batch(rows[side], side, self.parts, self._kept(side))
             times = None if self.clock is None else self.clock.times(rows[side], side)[0]
-            block = self._block(side, batch, times, last)
-            arrivals[side] = Arrival(batch, block, befores[side], *timed[side][1:])
+            block = self._block(side, made, times, last)
+            arrivals[side] = Arrival(made, block, befores[side], *timed[side][1:])
         return arrivals
 
     def _block(self, side: Side, batch: Batch, times: Int64 | None, last: bool) -> Block:
@@ -329,4 +329,3 @@ class JoinCore:
         """Wait for merges under way."""
         for store in self.stores.values():
             store.settle_merge(wait=True)
-

@@ -151,16 +151,16 @@ class Ordering:
 
     def places(
         self, left: pa.RecordBatch, right: pa.RecordBatch
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], Int64, Int64]:
+    ) -> tuple[list[NDArray[np.int32]], list[Int64]]:
         """Each side's order, and how many rows of the other side come before each, in that order.
 
         A left row comes before a right one on a tie; NULL comes first.
         """
         if self.pair is None:
-            first = np.arange(left.num_rows, dtype=np.int32)
-            second = np.arange(right.num_rows, dtype=np.int32)
-            none_before = np.zeros(left.num_rows, np.int64)
-            return first, second, none_before, np.full(right.num_rows, left.num_rows, np.int64)
+            sizes = left.num_rows, right.num_rows
+            all_left = np.full(right.num_rows, left.num_rows, np.int64)
+            as_given = [np.arange(size, dtype=np.int32) for size in sizes]
+            return as_given, [np.zeros(left.num_rows, np.int64), all_left]
         ranks = self._ranks(
             evaluate_side(self.pair.left, "l", left), evaluate_side(self.pair.right, "r", right)
         )
@@ -168,7 +168,7 @@ class Ordering:
         sorted_left, sorted_right = ranks[0][orders[0]], ranks[1][orders[1]]
         before_left = np.searchsorted(sorted_right, sorted_left, side="left")
         before_right = np.searchsorted(sorted_left, sorted_right, side="right")
-        return orders[0], orders[1], before_left.astype(np.int64), before_right.astype(np.int64)
+        return orders, [before_left.astype(np.int64), before_right.astype(np.int64)]
 
     @staticmethod
     def _ranks(left: pa.Array, right: pa.Array) -> tuple[Int64, Int64]:

@@ -134,7 +134,9 @@ class Joiner:
         taken = {}
         for name, table, rows in zip(sides, tables, positions, strict=True):
             needed = table.select(sorted(residual.columns(name)))
-            taken[name] = pa.RecordBatch.from_arrays(take_columns(needed, rows), schema=needed.schema)
+            taken[name] = pa.RecordBatch.from_arrays(
+                take_columns(needed, rows), schema=needed.schema
+            )
         holds = evaluate(residual, left=taken["l"], right=taken["r"])
         return np.flatnonzero(holds.fill_null(False).to_numpy(zero_copy_only=False))
 

@@ -76,7 +76,11 @@ class Layout:
         self._types: dict[Side, list[pa.DataType]] = {"l": left.types, "r": right.types}
 
     def pairs(
-        self, left: pa.RecordBatch, left_rows: Positions, right: pa.RecordBatch, right_rows: Positions
+        self,
+        left: pa.RecordBatch,
+        left_rows: Positions,
+        right: pa.RecordBatch,
+        right_rows: Positions,
     ) -> pa.RecordBatch:
         """Matched rows side by side."""
         columns = take_columns(left, left_rows) + take_columns(right, right_rows)

@@ -12,6 +12,7 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class _Writer:
 class _Reader:
     def __init__(self, data: memoryview, lengths: list[int]) -> None:
         ends = np.cumsum([0, *lengths]).tolist()
-        self.parts = [data[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        self.parts = [data[a:b] for a, b in pairwise(ends)]
 
     def get(self, at: dict[str, int]) -> pa.RecordBatch:
         batch = pa.ipc.open_stream(pa.py_buffer(self.parts[at["part"]])).read_next_batch()
@@ -91,7 +92,9 @@ def write(saved: Saved, core: JoinCore | None) -> bytes:
 
 
 def _scalar(value: Any, writer: _Writer) -> dict[str, int]:
-    array = pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else pa.array([value])
+    array = (
+        pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else pa.array([value])
+    )
     return writer.put(pa.RecordBatch.from_arrays([array], names=["watermark"]))
 
 

@@ -70,7 +70,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Distance:
-    """Stored keys in ``[probe + low, probe + high]``, in integers or (a little wider) in doubles."""
+    """Stored keys in ``[probe + low, probe + high]``, in integers or, a bit wider, in doubles."""
 
     low: int | float | None
     high: int | float | None
@@ -124,7 +124,9 @@ class View:
 
     def intervals(self, probe_keys: list[Key]) -> tuple[AnyInterval, ...]:
         """What a batch of probe rows with these keys asks of each stored key."""
-        return tuple(_all_of([a.interval(probe_keys[a.probe_key]) for a in ask]) for ask in self.asks)
+        return tuple(
+            _all_of([a.interval(probe_keys[a.probe_key]) for a in ask]) for ask in self.asks
+        )
 
 
 def _all_of(intervals: list[AnyInterval]) -> AnyInterval:
@@ -246,13 +248,14 @@ def _part(conjunction: Conjunction, time: Difference | None) -> Part:
     )
 
 
-def time_difference(
-    window: Window | None, left: pa.Schema, right: pa.Schema
-) -> Difference | None:
+def time_difference(window: Window | None, left: pa.Schema, right: pa.Schema) -> Difference | None:
     """A time window as ``-after <= l.time - r.time <= before``; checks the columns' types."""
     if not isinstance(window, TimeWindow):
         return None
-    for name, schema, side in ((window.left_time, left, "left"), (window.right_time, right, "right")):
+    for name, schema, side in (
+        (window.left_time, left, "left"),
+        (window.right_time, right, "right"),
+    ):
         if name not in schema.names:
             raise WindowError(
                 f"the window's time column {name!r} is not in the {side} input; "

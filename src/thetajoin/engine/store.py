@@ -69,9 +69,7 @@ class Store:
         """Bytes of all indexes."""
         return sum(block.index_bytes for block in self.blocks())
 
-    def block_of(
-        self, batch: Batch, times: Int64 | None, mapper: Mapper | None = None
-    ) -> Block:
+    def block_of(self, batch: Batch, times: Int64 | None, mapper: Mapper | None = None) -> Block:
         """New rows as a block, not yet stored: sorted if there are many, as they came if few."""
         settled: Flags | None = np.zeros(len(batch), np.bool_) if self.config.owes else None
         args = (self.count, batch, self._shapes, self._stored)

@@ -70,8 +70,17 @@ class Head:
             state = np.zeros(2, np.int64)
             while state[0] < order.size:
                 n = emit.emit_head(
-                    order, self.keys, self.size, self.rid, low, high, self._negate, *visible,
-                    once, *out, state,
+                    order,
+                    self.keys,
+                    self.size,
+                    self.rid,
+                    low,
+                    high,
+                    self._negate,
+                    *visible,
+                    once,
+                    *out,
+                    state,
                 )
                 if n:
                     yield out[0][:n], out[1][:n]

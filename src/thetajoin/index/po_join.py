@@ -149,9 +149,7 @@ class PoJoin:
             first_above(self.run, run, order, ends)
         return starts, ends
 
-    def _narrowed(
-        self, probe: Probe, dim: int, asked: Interval, keys: Int64, runs: Span
-    ) -> Span:
+    def _narrowed(self, probe: Probe, dim: int, asked: Interval, keys: Int64, runs: Span) -> Span:
         """The part of each run, in the order of `keys`, that lies in the probe's interval."""
         starts, ends = runs[0].copy(), runs[1].copy()
         if self.run is not None:
@@ -217,20 +215,41 @@ class PoJoin:
             shown = (see, see_low, see_high, once)
             if drive.kind == "bitmap":
                 assert drive.key is not None
-                words = (self.size + 63) >> 6
-                bits = np.zeros(words, np.uint64), np.zeros((words + 63) >> 6, np.uint64)
+                levels = [np.zeros((self.size >> s) + 1, np.uint64) for s in (6, 12, 18)]
             while state[0] < piece.size:
                 if drive.kind == "ranges":
                     n = emit.emit_ranges(piece, starts, ends, self.rid, *shown, *out, state)
                 elif drive.kind == "scan":
                     n = emit.emit_scan(
-                        piece, starts, ends, self.rid, columns, low, high, negate, *zones, *shown,
-                        *out, state,
+                        piece,
+                        starts,
+                        ends,
+                        self.rid,
+                        columns,
+                        low,
+                        high,
+                        negate,
+                        *zones,
+                        *shown,
+                        *out,
+                        state,
                     )
                 else:
                     n = emit.emit_bitmap(
-                        piece, *windows, self.perm[drive.key], starts, ends, self.rid, columns,
-                        low, high, negate, *shown, *bits, *out, state,
+                        piece,
+                        *windows,
+                        self.perm[drive.key],
+                        starts,
+                        ends,
+                        self.rid,
+                        columns,
+                        low,
+                        high,
+                        negate,
+                        *shown,
+                        *levels,
+                        *out,
+                        state,
                     )
                 if n:
                     yield out[0][:n], out[1][:n]
@@ -243,9 +262,7 @@ class PoJoin:
             return Drive("ranges", None, 0.0)
         return self._decide(probe)[3]
 
-    def _decide(
-        self, probe: Probe
-    ) -> tuple[list[Interval], Span, Span, Drive, Span]:
+    def _decide(self, probe: Probe) -> tuple[list[Interval], Span, Span, Drive, Span]:
         """Search all keys, then choose: intervals, runs, ranges, the choice, a bitmap's windows."""
         intervals = self._intervals(probe)
         runs = self._runs(probe, intervals)
@@ -288,12 +305,10 @@ class PoJoin:
         for dim in self.shape.setters:
             if dim not in needed:
                 continue
-            begins, finishes = self._narrowed(
-                probe, dim, intervals[dim], self.sorted[dim], runs
-            )
+            begins, finishes = self._narrowed(probe, dim, intervals[dim], self.sorted[dim], runs)
             order = self._sweep(probe, dim, intervals[dim], runs[0])
             moves = emit.window_moves(order, begins, finishes)
-            cost = moves * MOVE_NS + reach / 4096 * SUMMARY_NS + probe.size * PROBE_NS
+            cost = moves * MOVE_NS + reach / 262_144 * SUMMARY_NS + probe.size * PROBE_NS
             if cost < best.cost:
                 best, chosen = Drive("bitmap", dim, cost), (begins, finishes)
         return best, chosen

@@ -95,7 +95,7 @@ class Probe:
         high_cut = self.see_high is not None and bool((self.see_high < base + rows - 1).any())
         low = self.see_low - base if self.see_low is not None and low_cut else _NOTHING
         high = self.see_high - base if self.see_high is not None and high_cut else _NOTHING
-        if low_cut and bool((low >= rows).all()) or high_cut and bool((high < 0).all()):
+        if (low_cut and bool((low >= rows).all())) or (high_cut and bool((high < 0).all())):
             return None
         if not low_cut and not high_cut:
             return False, _NOTHING, _NOTHING

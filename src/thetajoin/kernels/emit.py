@@ -19,6 +19,7 @@ import numpy as np
 from thetajoin.kernels.jit import ALL_ONES, ONE, WORD_MASK, inlined, kernel, trailing_zeros
 
 BLOCK = 64
+SIX, TWELVE, EIGHTEEN = np.uint64(6), np.uint64(12), np.uint64(18)
 
 
 @inlined
@@ -45,9 +46,7 @@ def _skips(block, p, zone_low, zone_high, low, high, negate):
 
 
 @kernel
-def emit_ranges(
-    order, starts, ends, rid, see, rid_low, rid_high, once, out_probe, out_row, state
-):
+def emit_ranges(order, starts, ends, rid, see, rid_low, rid_high, once, out_probe, out_row, state):
     """One predicate: every row of the range matches, so pairs are copied (PanJoin's records)."""
     room = out_probe.size
     done = 0
@@ -170,21 +169,37 @@ def count_blocks(starts, ends, zone_low, zone_high, low, high, negate):
 
 
 @inlined
-def _set_bits(perm, begin, end, bits, summary):
+def _set_bits(perm, begin, end, bits, summary, top):
     for q in range(begin, end):
         x = np.uint64(perm[q])
-        bits[x >> np.uint64(6)] |= ONE << (x & WORD_MASK)
-        summary[x >> np.uint64(12)] |= ONE << ((x >> np.uint64(6)) & WORD_MASK)
+        bits[x >> SIX] |= ONE << (x & WORD_MASK)
+        words = summary[x >> TWELVE]
+        if words == 0:
+            top[x >> EIGHTEEN] |= ONE << ((x >> TWELVE) & WORD_MASK)
+        summary[x >> TWELVE] = words | (ONE << ((x >> SIX) & WORD_MASK))
 
 
 @inlined
-def _clear_bits(perm, begin, end, bits, summary):
+def _clear_bits(perm, begin, end, bits, summary, top):
     for q in range(begin, end):
         x = np.uint64(perm[q])
-        word = bits[x >> np.uint64(6)] & ~(ONE << (x & WORD_MASK))
-        bits[x >> np.uint64(6)] = word
+        word = bits[x >> SIX] & ~(ONE << (x & WORD_MASK))
+        bits[x >> SIX] = word
         if word == 0:
-            summary[x >> np.uint64(12)] &= ~(ONE << ((x >> np.uint64(6)) & WORD_MASK))
+            words = summary[x >> TWELVE] & ~(ONE << ((x >> SIX) & WORD_MASK))
+            summary[x >> TWELVE] = words
+            if words == 0:
+                top[x >> EIGHTEEN] &= ~(ONE << ((x >> TWELVE) & WORD_MASK))
+
+
+@inlined
+def _between(word, at, first, last):
+    """The word at position `at` with only the bits between two bit positions, ends included."""
+    if at == first >> 6:
+        word &= ALL_ONES << np.uint64(first & 63)
+    if at == last >> 6:
+        word &= ALL_ONES >> np.uint64(63 - (last & 63))
+    return word
 
 
 @kernel
@@ -227,16 +242,18 @@ def emit_bitmap(
     once,
     bits,
     summary,
+    top,
     out_probe,
     out_row,
     state,
 ):
-    """Two predicates (SPO-Join Section 4.3, for a batch): one moves a window of set bits, one scans.
+    """Two predicates (SPO-Join Section 4.3, for a batch): one moves a window of bits, one scans.
 
-    Probe `p` satisfies its second predicate at ``[begins[p], finishes[p])`` of that key's own order;
-    `perm` (Algorithm 2) takes these to primary order, where their bits are kept set. Bits of the
-    probe before stay, so over sorted probes a bit is set once a batch and not once a probe. The
-    summary has one bit for each word, so a scan costs what it finds.
+    Probe `p` satisfies its second predicate at ``[begins[p], finishes[p])`` of that key's own
+    order; `perm` (Algorithm 2) takes these to primary order, where their bits are kept set. Bits
+    of the probe before stay, so over sorted probes a bit is set once a batch and not once a probe. The
+    summary has one bit for each word of bits, and the top one for each word of the summary, so a
+    scan costs what it finds.
     """
     room = out_probe.size
     tests = columns.shape[0]
@@ -255,66 +272,61 @@ def emit_bitmap(
             i += 1
             continue
         if begin >= right or finish <= left:
-            _clear_bits(perm, left, right, bits, summary)
-            _set_bits(perm, begin, finish, bits, summary)
+            _clear_bits(perm, left, right, bits, summary, top)
+            _set_bits(perm, begin, finish, bits, summary, top)
         else:
-            _clear_bits(perm, left, begin, bits, summary)
-            _set_bits(perm, begin, left, bits, summary)
-            _clear_bits(perm, finish, right, bits, summary)
-            _set_bits(perm, right, finish, bits, summary)
+            _clear_bits(perm, left, begin, bits, summary, top)
+            _set_bits(perm, begin, left, bits, summary, top)
+            _clear_bits(perm, finish, right, bits, summary, top)
+            _set_bits(perm, right, finish, bits, summary, top)
         left = begin
         right = finish
         begun = done
-        first_word = start >> 6
-        last_word = (end - 1) >> 6
+        last = end - 1
         stopped = -1
         found = False
-        for s in range(first_word >> 6, (last_word >> 6) + 1):
-            words = summary[s]
-            if s == first_word >> 6:
-                words &= ALL_ONES << np.uint64(first_word & 63)
-            if s == last_word >> 6:
-                words &= ALL_ONES >> np.uint64(63 - (last_word & 63))
-            while words != 0:
-                w = (s << 6) + trailing_zeros(words)
-                words &= words - ONE
-                word = bits[w]
-                if w == first_word:
-                    word &= ALL_ONES << np.uint64(start & 63)
-                if w == last_word:
-                    word &= ALL_ONES >> np.uint64(63 - ((end - 1) & 63))
-                if room - done < BLOCK:
-                    stopped = w << 6
-                    break
-                base = w << 6
-                if tests == 0 and not see and not once:
-                    if word == ALL_ONES:
-                        for k in range(64):
-                            out_row[done + k] = rid[base + k]
-                        done += 64
+        for t in range(start >> 18, (last >> 18) + 1):
+            groups = _between(top[t], t, start >> 12, last >> 12)
+            while groups != 0 and stopped < 0 and not found:
+                s = (t << 6) + trailing_zeros(groups)
+                groups &= groups - ONE
+                words = _between(summary[s], s, start >> 6, last >> 6)
+                while words != 0:
+                    w = (s << 6) + trailing_zeros(words)
+                    words &= words - ONE
+                    if room - done < BLOCK:
+                        stopped = w << 6
+                        break
+                    word = _between(bits[w], w, start, last)
+                    base = w << 6
+                    if tests == 0 and not see and not once:
+                        if word == ALL_ONES:
+                            for k in range(64):
+                                out_row[done + k] = rid[base + k]
+                            done += 64
+                        else:
+                            # Unsigned positions spare the check for negative ones.
+                            first = np.uint64(base)
+                            at = np.uint64(done)
+                            while word != 0:
+                                out_row[at] = rid[first + np.uint64(trailing_zeros(word))]
+                                at += ONE
+                                word &= word - ONE
+                            done = np.int64(at)
                     else:
-                        # Unsigned positions spare the check for negative ones.
-                        first = np.uint64(base)
-                        at = np.uint64(done)
                         while word != 0:
-                            out_row[at] = rid[first + np.uint64(trailing_zeros(word))]
-                            at += ONE
+                            x = base + trailing_zeros(word)
                             word &= word - ONE
-                        done = np.int64(at)
-                else:
-                    while word != 0:
-                        x = base + trailing_zeros(word)
-                        word &= word - ONE
-                        if _passes(x, p, columns, low, high, negate):
-                            row = rid[x]
-                            if not see or (row >= rid_low[p] and row <= rid_high[p]):
-                                out_row[done] = row
-                                done += 1
-                                if once:
-                                    found = True
-                                    break
-                if found:
-                    break
+                            if _passes(x, p, columns, low, high, negate):
+                                row = rid[x]
+                                if not see or (row >= rid_low[p] and row <= rid_high[p]):
+                                    out_row[done] = row
+                                    done += 1
+                                    if once:
+                                        found = True
+                                        break
+                    if found:
+                        break
             if stopped >= 0 or found:
                 break
         for k in range(begun, done):

@@ -26,10 +26,10 @@ if config.DISABLE_JIT:
 else:
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def trailing_zeros(typingctx: Any, word: Any) -> Any:  # noqa: ARG001
+    def trailing_zeros(typingctx: Any, word: Any) -> Any:
         """Position of the lowest set bit of a non-zero 64-bit word."""
 
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
         return types.int64(types.uint64), codegen

@@ -90,7 +90,7 @@ def first_above(keys, values, order, out):
 
 @kernel
 def narrow(keys, low_values, high_values, has_low, has_high, starts, ends):
-    """Narrow each range ``[starts, ends)`` of `keys`, sorted inside it, to an inclusive interval."""
+    """Narrow each range ``[starts, ends)`` of `keys`, sorted inside it, to a closed interval."""
     for p in range(starts.size):
         s = starts[p]
         e = ends[p]

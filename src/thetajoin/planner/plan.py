@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from thetajoin.engine.core import JoinCore
 from thetajoin.engine.rows import make_batch
-from thetajoin.engine.spec import Part
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 
@@ -115,11 +114,8 @@ def _sample(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _plan_part(core: JoinCore, at: int, left: pa.RecordBatch, right: pa.RecordBatch) -> PartPlan:
     part = core.parts[at]
     view = part.views["r"]
-    batches = [
-        make_batch(sample, side, (part,), list(sample.schema.names))
-        for sample, side in ((left, "l"), (right, "r"))
-    ]
-    probes, stored = batches[0].parts[0], batches[1].parts[0]
+    probes = make_batch(left, "l", (part,), []).parts[0]
+    stored = make_batch(right, "r", (part,), []).parts[0]
     index = PoJoin(view.shape, [stored.keys[key] for key in view.stored], stored.rows)
     probe = Probe(view.intervals(probes.keys), len(probes))
     kernel = index.drive(probe).kind if view.shape.dims else "nested loop"
@@ -129,19 +125,17 @@ def _plan_part(core: JoinCore, at: int, left: pa.RecordBatch, right: pa.RecordBa
         for rows, _ in stream
     )
     share = pairs / (left.num_rows * right.num_rows) if left.num_rows and right.num_rows else 0.0
-    return PartPlan(**_described(part), kernel=kernel, selectivity=share)
-
-
-def _described(part: Part) -> dict[str, tuple[str, ...] | str | None]:
     source = part.source
     text = [(c.op, f"{c.left.sql()} {c.op} {c.right.sql()}") for c in source.comparisons]
     ordered = [t for op, t in text if op not in ("=", "!=")]
     ordered += [d.check.sql() for d in source.differences]
     filters = [f.sql() for f in (source.left_filter, source.right_filter) if f is not None]
-    return {
-        "equal": tuple(t for op, t in text if op == "="),
-        "ordered": tuple(ordered),
-        "tested": tuple(t for op, t in text if op == "!="),
-        "filters": tuple(filters),
-        "residual": None if source.residual is None else source.residual.sql(),
-    }
+    return PartPlan(
+        equal=tuple(t for op, t in text if op == "="),
+        ordered=tuple(ordered),
+        tested=tuple(t for op, t in text if op == "!="),
+        filters=tuple(filters),
+        residual=None if source.residual is None else source.residual.sql(),
+        kernel=kernel,
+        selectivity=share,
+    )

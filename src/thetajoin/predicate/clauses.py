@@ -55,10 +55,10 @@ def _parts(binder: Binder, node: Any) -> list[str]:
 
 
 def _not(binder: Binder, node: exp.Not) -> Expr:
-    inner = node.this
-    if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
-        return Call(BOOL, "isnotnull", (binder.bind(inner.this),))
-    return logical("not", [binder.bind(inner)])
+    inner = binder.bind(node.this)
+    if isinstance(inner, Call) and inner.name == "isnull":
+        return Call(BOOL, "isnotnull", inner.args)
+    return logical("not", [inner])
 
 
 def _is(binder: Binder, node: exp.Is) -> Expr:
