@@ -92,7 +92,8 @@ def _bands() -> st.SearchStrategy[str]:
     minus = st.tuples(name, name, st.booleans()).map(
         lambda p: f"l.{p[0]} - r.{p[1]}" if p[2] else f"r.{p[0]} - l.{p[1]}"
     )
-    bound = st.sampled_from(["0", "1", "2", "-1", "0.5", "1.5D", "-0.5", "1e0"])
+    odd = ["CAST('NaN' AS DOUBLE)", "CAST('inf' AS DOUBLE)", "NULL", "-0.0D"]
+    bound = st.sampled_from(["0", "1", "2", "-1", "0.5", "1.5D", "-0.5", "1e0", *odd])
     operator = st.sampled_from(["<", "<=", ">", ">=", "=", "!="])
     return st.one_of(
         st.tuples(minus, operator, bound).map(lambda p: f"ABS({p[0]}) {p[1]} {p[2]}"),

@@ -75,6 +75,8 @@ def test_conjunctions(text, expected):
         ("ABS(l.g - r.g) <= 1.5D", ["-1.5 <= l.g - r.g <= 1.5"]),
         ("ABS(l.a - r.a) > 5", ["l.a - r.a <= -6", "6 <= l.a - r.a"]),
         ("ABS(l.a - r.a) = 5", ["-5 <= l.a - r.a <= -5", "5 <= l.a - r.a <= 5"]),
+        ("ABS(l.a - r.a) = -1", ["2 <= l.a - r.a <= -2"]),
+        ("ABS(l.f - r.f) = -0.0D", ["0.0 <= l.f - r.f <= 0.0"]),
         ("ABS(l.a - r.a) = 0", ["0 <= l.a - r.a <= 0"]),
         ("ABS(l.a - r.a) <= -1", ["1 <= l.a - r.a <= -1"]),
         ("ABS(l.a - r.a) <= 2 + 3", ["-5 <= l.a - r.a <= 5"]),
@@ -165,6 +167,9 @@ def test_unequal_is_split_only_where_nothing_else_searches(text, expected):
           "l.b = r.b, l.f < r.f; rest: NOT COALESCE(l.a < r.a, FALSE)"]),
         ("l.a < r.a OR l.b > 3", ["l.a < r.a", "; left: l.b > 3; rest: NOT COALESCE(l.a < r.a, FALSE)"]),
         ("l.b > 3 OR l.a < r.a", ["; left: l.b > 3", "l.a < r.a; left: NOT COALESCE(l.b > 3, FALSE)"]),
+        ("l.a = r.a AND (l.b < r.b OR l.a + r.a > 5)",
+         ["l.a = r.a; rest: l.b < r.b OR l.a + r.a > 5"]),
+        ("l.a = r.a AND ABS(l.b * r.b) > 5", ["l.a = r.a; rest: ABS(l.b * r.b) > 5"]),
         ("l.a < r.a OR l.a + r.a > 5", ["; rest: l.a < r.a OR l.a + r.a > 5"]),
     ],
 )  # fmt: skip

@@ -48,10 +48,6 @@ def disjuncts_of(expr: Expr) -> tuple[Conjunction, ...]:
     whole = positive(expr)
     split = (part for atoms in _dnf(whole) for part in _split_unequal(atoms))
     parts = list(dict.fromkeys(split))
-    forms = [_conjunction(atoms) for atoms in parts]
-    if len(forms) > 1 and any(form == Conjunction(residual=form.residual) for form in forms):
-        # One of them visits all pairs anyway; once is enough.
-        return (Conjunction(residual=whole),)
     kept: list[Conjunction] = []
     for i, atoms in enumerate(parts):
         earlier = [other for other in parts[:i] if not never_together(other, atoms)]
@@ -101,18 +97,23 @@ def _null_safe(args: tuple[Expr, ...], negated: bool) -> Expr:
 
 
 def _without_abs(atom: Call) -> Expr:
-    """``ABS(x) <= d`` as ``x <= d AND x >= -d``, and so on, where x is over both sides."""
+    """``ABS(x) <= d`` as ``x <= d AND x >= -d``, and so on, where x is a difference."""
     op, (value, bound) = atom.name, atom.args
     if not value.sides():
         op, value, bound = MIRROR[op], bound, value
-    constant, inner = fold(bound), _inside_abs(value)
-    minus = _opposite(constant) if constant is not None else None
-    if inner is None or constant is None or minus is None or op == "!=":
+    inner = _inside_abs(value)
+    if inner is None or op == "!=" or as_difference(Call(BOOL, "<", (inner, bound))) is None:
         return atom
+    constant = fold(bound)
+    minus = _opposite(constant) if constant is not None else None
+    if constant is None or minus is None:
+        return atom
+    if op == "=" and minus.value > constant.value:  # type: ignore[operator]
+        op = "<"  # nothing is at a distance below zero, nor below that
     upper, lower = Call(BOOL, op, (inner, constant)), Call(BOOL, MIRROR[op], (inner, minus))
     if op in ("<", "<="):
         return Call(BOOL, "and", (lower, upper))
-    return upper if constant == minus and op == "=" else Call(BOOL, "or", (lower, upper))
+    return upper if upper == lower else Call(BOOL, "or", (lower, upper))
 
 
 def _inside_abs(value: Expr) -> Expr | None:
@@ -141,7 +142,9 @@ def _dnf(expr: Expr) -> list[Atoms]:
         return [(expr,)]
     if expr.name == "or":
         parts = [atoms for arg in expr.args for atoms in _dnf(arg)]
-        return parts if len(parts) <= MAX_DISJUNCTS else [(expr,)]
+        # A disjunct that narrows nothing would visit every pair that the OR itself has to.
+        useful = all(any(map(_narrows, atoms)) for atoms in parts)
+        return parts if useful and len(parts) <= MAX_DISJUNCTS else [(expr,)]
     expanded = [_dnf(arg) for arg in expr.args]
     size = 1
     for i in sorted(range(len(expanded)), key=lambda i: len(expanded[i])):
@@ -152,6 +155,15 @@ def _dnf(expr: Expr) -> list[Atoms]:
         tuple(dict.fromkeys(atom for atoms in choice for atom in atoms))
         for choice in product(*expanded)
     ]
+
+
+def _narrows(atom: Expr) -> bool:
+    """Whether an index or a filter can use the atom."""
+    if len(atom.sides()) < 2 or as_comparison(atom) is not None:
+        return True
+    if isinstance(atom, Call) and atom.name == "!=":
+        atom = Call(BOOL, "<", atom.args)
+    return as_difference(atom) is not None
 
 
 def _split_unequal(atoms: Atoms) -> list[Atoms]:
