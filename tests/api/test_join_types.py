@@ -229,7 +229,7 @@ def test_payload_of_any_type_passes_through():
     payload = {
         column.name: column.array().slice(0, 4)
         for column in ALONE
-        if column.name not in ("float16",)
+        if column.meaning is None  # what Python cannot hold cannot be compared below
     } | {
         "list": pa.array([[1], [], None, [1, 2]]),
         "struct": pa.array([{"p": 1}, None, {"p": 3}, {"p": 4}]),
@@ -242,12 +242,12 @@ def test_payload_of_any_type_passes_through():
     }
     left = pa.table({"k": [0, 1, 2, 3]} | payload)
     right = pa.table({"j": [3, 0, 2]})
-    got = tj.join(left, right, "l.k = r.j", how="left").sort_by("k")
-    assert got.select(left.column_names).schema.types == left.schema.types
-    expected = left.combine_chunks()
-    for name in left.column_names:
-        assert str(got[name].to_pylist()) == str(expected[name].to_pylist()), name
-    assert got["j"].to_pylist() == [0, None, 2, 3]
+    got = tj.join(left, right, "l.k = r.j", how="left")
+    assert got.schema.types == [*left.schema.types, pa.int64()]
+    rows = sorted(got.to_pylist(), key=lambda row: row["k"])
+    assert [row.pop("j") for row in rows] == [0, None, 2, 3]
+    for row, expected in zip(rows, left.to_pylist(), strict=True):
+        assert repr(row) == repr(expected)  # by its text, for NaN differs from itself
 
 
 def test_chunked_and_sliced_inputs():

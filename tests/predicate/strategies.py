@@ -111,7 +111,12 @@ def join_conditions(most: int = 6) -> st.SearchStrategy[str]:
     same = st.tuples(left, right).map(" <=> ".join)
     one_sided = st.tuples(left | right, OPERATORS, st.sampled_from(["0", "1", "NULL"]))
     leaves = st.one_of(
-        crossed.map(" ".join), crossed.map(" ".join), between, inside, same, _bands(),
+        crossed.map(" ".join),
+        crossed.map(" ".join),
+        between,
+        inside,
+        same,
+        _bands(),
         one_sided.map(" ".join),
-    )  # fmt: skip
+    )
     return _booleans(leaves, most)

@@ -39,9 +39,15 @@ def message(on: object) -> str:
     ("on", "parts"),
     [
         # names
-        ("l.rp < r.rpp", ["unknown column 'rpp' of the right side", "position 8", "`r.rpp`", "'rp'?"]),
+        (
+            "l.rp < r.rpp",
+            ["unknown column 'rpp' of the right side", "position 8", "`r.rpp`", "'rp'?"],
+        ),
         ("l.zzz < r.rp", ["unknown column 'zzz'", "position 1", "`l.zzz`", "there are: rp, cp"]),
-        ("x.rp < r.rp", ["unknown alias 'x'", "position 1", "`x.rp`", "only l (left) and r (right)"]),
+        (
+            "x.rp < r.rp",
+            ["unknown alias 'x'", "position 1", "`x.rp`", "only l (left) and r (right)"],
+        ),
         ("rp < r.rp", ["'rp' is ambiguous", "position 1", "write l.rp or r.rp"]),
         ("only_lef < r.n", ["unknown column 'only_lef'", "'only_left'?"]),
         ("l.MIXED < r.n", ["'MIXED' of the left side is ambiguous", "mixed, Mixed"]),
@@ -49,7 +55,10 @@ def message(on: object) -> str:
         ("l.n.x < r.n", ["n is INT, so has no field 'x'"]),
         ("l.* < r.n", ["is not supported", "position"]),
         # types
-        ("l.n < r.d", ["cannot compare INT with DATE", "position 1", "`l.n < r.d`", "cast one side"]),
+        (
+            "l.n < r.d",
+            ["cannot compare INT with DATE", "position 1", "`l.n < r.d`", "cast one side"],
+        ),
         ("l.rp < r.rp AND l.flag = r.n", ["BOOLEAN with INT", "position 17", "`l.flag = r.n`"]),
         ("l.list = r.list", ["cannot compare"]),
         ("l.st = r.st", ["cannot compare"]),
@@ -63,7 +72,10 @@ def message(on: object) -> str:
         ("l.n LIKE r.s", ["LIKE takes STRING, not INT"]),
         ("l.n + r.n", ["must be true or false, not INT", "`l.n + r.n`"]),
         ("lower(l.flag) < r.s AND year(l.n) = r.n", ["year takes DATE, not INT", "`year(l.n)`"]),
-        ("l.d < DATE '2024-13-01' AND l.n < r.n", ["'2024-13-01' is not a valid DATE", "position 12"]),
+        (
+            "l.d < DATE '2024-13-01' AND l.n < r.n",
+            ["'2024-13-01' is not a valid DATE", "position 12"],
+        ),
         # constants and one side
         ("1 < 2", ["condition is constant (always true)", "`1 < 2`", "l with one over r"]),
         ("NULL", ["condition is constant (never true)"]),
@@ -98,8 +110,14 @@ def message(on: object) -> str:
         ("zzzzzz(l.n) < r.n", ["unsupported function 'zzzzzz'", "there are: abs"]),
         ("pow(l.n) < r.n", ["pow takes 2 arguments, not 1", "`pow(l.n)`"]),
         ("round(l.rp, l.n) < r.n", ["round takes a constant number of digits"]),
+        ("l.n BETWEEN SYMMETRIC 3 AND r.n", ["BETWEEN SYMMETRIC is not supported"]),
+        ("trim('x' FROM l.s) < r.s", ["TRIM of other characters"]),
+        ("l.s RLIKE r.s", ["regexplike is not supported", "position 1", "`l.s RLIKE r.s`"]),
         ("l.n < ?", ["placeholder is not supported"]),
-        ("l.d + INTERVAL 1 MONTH < r.d", ["MONTH has no fixed length", "position 7", "INTERVAL 1 MONTH"]),
+        (
+            "l.d + INTERVAL 1 MONTH < r.d",
+            ["MONTH has no fixed length", "position 7", "INTERVAL 1 MONTH"],
+        ),
         ("l.d + INTERVAL 1 EON < r.d", ["unknown interval unit EON", "day"]),
         ("date_trunc('eon', l.d) < r.d", ["date_trunc takes a constant unit", "hour"]),
         # several
@@ -108,7 +126,7 @@ def message(on: object) -> str:
         (5, ["text or built from l and r, not int"]),
         (None, ["text or built from l and r, not NoneType"]),
     ],
-)  # fmt: skip
+)
 def test_messages(on, parts):
     text = message(on)
     for part in parts:

@@ -1,13 +1,13 @@
-"""Each pair that a condition accepts is accepted by exactly one disjunct, and no other pair is."""
+"""Each pair that a condition accepts is found by exactly one disjunct, and no other pair is."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given
+
 from predicate.slow import Failure, holds, value
 from predicate.strategies import SCHEMA, SMALL, conditions, join_conditions, pairs_of, rows
-
 from thetajoin.errors import ConditionError
 from thetajoin.predicate import Condition, compile_condition, normal
 

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from predicate.slow import HOLDS, Failure, order, value
-from predicate.strategies import EXTREME, SCHEMA, conditions, numbers, pairs_of, rows
 
+from predicate.slow import HOLDS, Failure, order, value
+from predicate.strategies import EXTREME, conditions, numbers, pairs_of, rows
+from predicate.values import bound, constant
 from thetajoin.errors import DataError, SchemaError
 from thetajoin.predicate import evaluate
 from thetajoin.predicate.bind import bind
@@ -21,10 +22,6 @@ from thetajoin.predicate.nodes import Expr
 from thetajoin.predicate.parse import Source
 
 NAN, INF = float("nan"), float("inf")
-
-
-def bound(text: str, schema: pa.Schema = SCHEMA) -> Expr:
-    return bind(Source(text), Scope(schema, schema))
 
 
 def paired(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -89,7 +86,9 @@ def test_times_of_different_units_compare_exactly(op, data):
     xs = data.draw(st.lists(ticks, min_size=1, max_size=5))
     ys = data.draw(st.lists(ticks, min_size=len(xs), max_size=len(xs)))
     found = compare(op, pa.array(xs, pa.timestamp(one)), pa.array(ys, pa.timestamp(other)))
-    expected = [HOLDS[op](order(x * units[one], y * units[other])) for x, y in zip(xs, ys, strict=True)]
+    expected = [
+        HOLDS[op](order(x * units[one], y * units[other])) for x, y in zip(xs, ys, strict=True)
+    ]
     assert found.to_pylist() == expected
 
 
@@ -99,11 +98,6 @@ def test_strings_compare_by_utf8_bytes():
     b = pa.array(words * len(words), pa.large_string())
     found = compare("<", a, b).to_pylist()
     assert found == [x.encode() < y.encode() for x in words for y in words]
-
-
-def constant(text: str) -> object:
-    """The value of an expression without columns."""
-    return evaluate(bound(f"({text}) IS NULL").children[0])[0].as_py()
 
 
 @pytest.mark.parametrize(
@@ -133,8 +127,14 @@ def constant(text: str) -> object:
         ("DATE '2024-03-01' - DATE '2024-02-28'", dt.timedelta(days=2)),
         ("DATE '2024-03-01' + INTERVAL 1 DAY", dt.date(2024, 3, 2)),
         ("DATE '2024-03-01' - INTERVAL '48' HOUR", dt.date(2024, 2, 28)),
-        ("TIMESTAMP_NTZ '2024-01-01 00:00:10' - INTERVAL 5 SECONDS", dt.datetime(2024, 1, 1, 0, 0, 5)),
-        ("TIMESTAMP_NTZ '2024-01-01 00:01:00' - TIMESTAMP_NTZ '2024-01-01 00:00:00'", dt.timedelta(minutes=1)),
+        (
+            "TIMESTAMP_NTZ '2024-01-01 00:00:10' - INTERVAL 5 SECONDS",
+            dt.datetime(2024, 1, 1, 0, 0, 5),
+        ),
+        (
+            "TIMESTAMP_NTZ '2024-01-01 00:01:00' - TIMESTAMP_NTZ '2024-01-01 00:00:00'",
+            dt.timedelta(minutes=1),
+        ),
         ("INTERVAL 1 DAY + INTERVAL '2' HOUR", dt.timedelta(hours=26)),
         ("3 * INTERVAL '1' HOUR", dt.timedelta(hours=3)),
         ("-INTERVAL '1' HOUR", dt.timedelta(hours=-1)),
@@ -153,7 +153,7 @@ def constant(text: str) -> object:
         ("'a' < X'62'", True),
         ("TIME '10:00:00' < TIME '10:00:01'", True),
     ],
-)  # fmt: skip
+)
 def test_operators(text, expected):
     found = constant(text)
     assert found == expected

@@ -49,11 +49,15 @@ def shape(text: str) -> list[str]:
         ("r.a < l.a", ["l.a > r.a"]),
         ("r.a = l.b", ["l.b = r.a"]),
         ("l.a BETWEEN r.a AND r.b", ["l.a >= r.a, l.a <= r.b"]),
-        ("l.a NOT BETWEEN r.a AND r.a + 1",
-         ["l.a < r.a", "l.a > r.a + 1; rest: NOT COALESCE(l.a < r.a, FALSE)"]),
+        (
+            "l.a NOT BETWEEN r.a AND r.a + 1",
+            ["l.a < r.a", "l.a > r.a + 1; rest: NOT COALESCE(l.a < r.a, FALSE)"],
+        ),
         ("NOT (l.a < r.a OR l.f = r.f)", ["l.a >= r.a, l.f != r.f"]),
-        ("l.a + 1 < r.a * 2 AND l.a > 3 AND r.s LIKE 'x%'",
-         ["l.a + 1 < r.a * 2; left: l.a > 3; right: r.s LIKE 'x%'"]),
+        (
+            "l.a + 1 < r.a * 2 AND l.a > 3 AND r.s LIKE 'x%'",
+            ["l.a + 1 < r.a * 2; left: l.a > 3; right: r.s LIKE 'x%'"],
+        ),
         ("l.a < r.a AND l.a + r.a > 5", ["l.a < r.a; rest: l.a + r.a > 5"]),
         ("l.a < r.a AND l.a < r.a", ["l.a < r.a"]),
         ("1 = 1 AND l.a < r.a", ["l.a < r.a"]),
@@ -61,7 +65,7 @@ def shape(text: str) -> list[str]:
         ("l.a > 3 AND r.a < 5", ["; left: l.a > 3; right: r.a < 5"]),
         ("(l.a < r.a) IS TRUE", ["l.a < r.a"]),
     ],
-)  # fmt: skip
+)
 def test_conjunctions(text, expected):
     assert shape(text) == expected
 
@@ -100,7 +104,7 @@ def test_conjunctions(text, expected):
         ("l.u - r.u < 3", ["l.u - r.u <= 2"]),
         ("l.f - r.f > 1 AND l.f - r.f <= 2 AND l.f - r.f > 0", ["1.0 < l.f - r.f <= 2.0"]),
     ],
-)  # fmt: skip
+)
 def test_differences(text, expected):
     assert shape(text) == expected
 
@@ -162,17 +166,26 @@ def test_unequal_is_split_only_where_nothing_else_searches(text, expected):
         ("l.f - r.f < -3 OR l.f - r.f > 3", ["l.f - r.f < -3.0", "3.0 < l.f - r.f"]),
         ("l.a <=> r.a", ["l.a = r.a", "; left: l.a IS NULL; right: r.a IS NULL"]),
         ("l.a < r.a OR (l.a < r.a AND l.b > r.b)", ["l.a < r.a"]),
-        ("l.b = r.b AND (l.a < r.a OR l.f < r.f)",
-         ["l.b = r.b, l.a < r.a",
-          "l.b = r.b, l.f < r.f; rest: NOT COALESCE(l.a < r.a, FALSE)"]),
-        ("l.a < r.a OR l.b > 3", ["l.a < r.a", "; left: l.b > 3; rest: NOT COALESCE(l.a < r.a, FALSE)"]),
-        ("l.b > 3 OR l.a < r.a", ["; left: l.b > 3", "l.a < r.a; left: NOT COALESCE(l.b > 3, FALSE)"]),
-        ("l.a = r.a AND (l.b < r.b OR l.a + r.a > 5)",
-         ["l.a = r.a; rest: l.b < r.b OR l.a + r.a > 5"]),
+        (
+            "l.b = r.b AND (l.a < r.a OR l.f < r.f)",
+            ["l.b = r.b, l.a < r.a", "l.b = r.b, l.f < r.f; rest: NOT COALESCE(l.a < r.a, FALSE)"],
+        ),
+        (
+            "l.a < r.a OR l.b > 3",
+            ["l.a < r.a", "; left: l.b > 3; rest: NOT COALESCE(l.a < r.a, FALSE)"],
+        ),
+        (
+            "l.b > 3 OR l.a < r.a",
+            ["; left: l.b > 3", "l.a < r.a; left: NOT COALESCE(l.b > 3, FALSE)"],
+        ),
+        (
+            "l.a = r.a AND (l.b < r.b OR l.a + r.a > 5)",
+            ["l.a = r.a; rest: l.b < r.b OR l.a + r.a > 5"],
+        ),
         ("l.a = r.a AND ABS(l.b * r.b) > 5", ["l.a = r.a; rest: ABS(l.b * r.b) > 5"]),
         ("l.a < r.a OR l.a + r.a > 5", ["; rest: l.a < r.a OR l.a + r.a > 5"]),
     ],
-)  # fmt: skip
+)
 def test_or_makes_disjoint_disjuncts(text, expected):
     assert shape(text) == expected
 

@@ -10,6 +10,7 @@ them against its own dictionary (`index.interval`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -109,7 +110,8 @@ def encode(array: pa.Array, *, nan_low: bool = False) -> Key:
     if t.is_boolean(type_):
         return np.asarray(array.cast(pa.int8())).astype(np.int64)
     if t.is_uint64(type_):
-        return (_values(array, np.uint64) ^ _SIGN).view(np.int64)
+        flipped: Int64 = (_values(array, np.uint64) ^ _SIGN).view(np.int64)
+        return flipped
     if t.is_integer(type_):
         return _values(array, type_.to_pandas_dtype()).astype(np.int64, copy=False)
     if t.is_temporal(type_):
@@ -124,7 +126,7 @@ def encode(array: pa.Array, *, nan_low: bool = False) -> Key:
     raise SchemaError(f"values of type {type_} have no order that a join could use")
 
 
-def _values(array: pa.Array, dtype: type) -> NDArray[np.generic]:
+def _values(array: pa.Array, dtype: type) -> NDArray[Any]:
     """The fixed-width values as NumPy sees them, without a copy."""
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:
@@ -137,7 +139,7 @@ def _encode_float(array: pa.Array, nan_low: bool) -> Int64:
         array = array.cast(pa.float64())
     values = _values(array, np.float64)
     bits = (values + 0.0).view(np.int64)  # adding zero turns -0.0 into 0.0
-    keys = np.bitwise_xor(bits, (bits >> 63) & INT64_MAX)
+    keys: Int64 = np.bitwise_xor(bits, (bits >> 63) & INT64_MAX)
     nan = np.isnan(values)
     if nan.any():
         keys[nan] = INT64_MIN if nan_low else INT64_MAX
@@ -151,7 +153,8 @@ def float_keys(values: NDArray[np.float64]) -> Int64:
 
 def floats_of(keys: Int64) -> NDArray[np.float64]:
     """The doubles behind keys; a NaN's key gives NaN back."""
-    return np.bitwise_xor(keys, (keys >> 63) & INT64_MAX).view(np.float64)
+    bits: Int64 = np.bitwise_xor(keys, (keys >> 63) & INT64_MAX)
+    return bits.view(np.float64)
 
 
 def _encode_decimal(array: pa.Array) -> Key:

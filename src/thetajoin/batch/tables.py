@@ -19,7 +19,7 @@ def kind_of(table: Any) -> Kind | None:
     for kind in ("pandas", "polars"):
         library = sys.modules.get(kind)
         if library is not None and isinstance(table, library.DataFrame):
-            return kind  # type: ignore[return-value]
+            return kind
     return None
 
 

@@ -6,7 +6,6 @@ gives". A conjunction has two views, one for each side that may be stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
@@ -201,7 +200,8 @@ class _Builder:
 def _whole_bounds(d: Difference) -> tuple[int | float | None, int | float | None]:
     """A difference's bounds as inclusive numbers in the keys' own unit."""
     if pa.types.is_floating(d.type):
-        return _as(float, d.low), _as(float, d.high)
+        ends = [None if end is None else float(end) for end in (d.low, d.high)]  # type: ignore[arg-type]
+        return ends[0], ends[1]
 
     def scaled(bound: object) -> int | None:
         if bound is None:
@@ -214,10 +214,6 @@ def _whole_bounds(d: Difference) -> tuple[int | float | None, int | float | None
     low, high = scaled(d.low), scaled(d.high)
     low = low + 1 if low is not None and d.low_strict else low
     return low, high - 1 if high is not None and d.high_strict else high
-
-
-def _as(kind: Callable[[object], float], bound: object) -> float | None:
-    return None if bound is None else kind(bound)
 
 
 def compile_parts(condition: Condition, time: Difference | None) -> tuple[Part, ...]:

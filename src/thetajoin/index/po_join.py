@@ -24,7 +24,7 @@ from thetajoin.kernels.search import first_above, first_at_least, narrow
 Int32 = NDArray[np.int32]
 Span = tuple[Int64, Int64]
 Pairs = tuple[Int32, Int32]
-Mapper = Callable[[Callable[[int], object], Sequence[int]], Sequence[object]]
+Mapper = Callable[[Callable[[int], Int32], Sequence[int]], Sequence[Int32]]
 
 # Estimated cost in ns: testing a row, looking at a block's extremes, moving one bit of the window,
 # looking at one word of the summary, and a probe's fixed part. Measured with `bench engine`.
@@ -72,8 +72,10 @@ class PoJoin:
         orders = list((mapper or _sequential)(order_by, sorters))
         by_primary = orders[0]
         self.rid: Int32 = gather(rid, by_primary)
-        self.run = None if run is None else gather(run, by_primary)
-        self.primary = None if primary is None else gather(values[primary], by_primary)
+        self.run: Int64 | None = None if run is None else gather(run, by_primary)
+        self.primary: Int64 | None = (
+            None if primary is None else gather(values[primary], by_primary)
+        )
         self.columns = np.empty((len(shape.tested), self.size), np.int64)
         for at, dim in enumerate(shape.tested):
             self.columns[at] = gather(values[dim], by_primary)
@@ -84,6 +86,11 @@ class PoJoin:
             self.sorted[dim] = gather(values[dim], order)
             self.perm[dim] = gather(where, order)
         self.zone_low, self.zone_high = _zones(self.columns)
+        self._extremes = [
+            (low.min(), high.max())
+            for low, high in zip(self.zone_low, self.zone_high, strict=True)
+            if self.size
+        ]
 
     @staticmethod
     def _mixed(keys: list[Int64]) -> Int64 | None:
@@ -213,8 +220,8 @@ class PoJoin:
             out = np.empty(room, np.int32), np.empty(room, np.int32)
             state = np.zeros(4, np.int64)
             shown = (see, see_low, see_high, once)
-            if drive.kind == "bitmap":
-                assert drive.key is not None
+            if drive.key is not None:
+                perm = self.perm[drive.key]
                 levels = [np.zeros((self.size >> s) + 1, np.uint64) for s in (6, 12, 18)]
             while state[0] < piece.size:
                 if drive.kind == "ranges":
@@ -238,7 +245,7 @@ class PoJoin:
                     n = emit.emit_bitmap(
                         piece,
                         *windows,
-                        self.perm[drive.key],
+                        perm,
                         starts,
                         ends,
                         self.rid,
@@ -278,7 +285,7 @@ class PoJoin:
         needed = []
         for at, dim in enumerate(self.shape.tested):
             asked, negate = intervals[dim], self.shape.dims[dim].negate
-            low, high = self.zone_low[at].min(), self.zone_high[at].max()
+            low, high = self._extremes[at]
             low_holds = asked.low is None or bool((asked.low <= low).all())
             high_holds = asked.high is None or bool((asked.high >= high).all())
             if negate or not (low_holds and high_holds):
@@ -364,7 +371,7 @@ def concat_keys(keys: list[Key]) -> Key:
     return np.concatenate(keys)  # type: ignore[arg-type]
 
 
-def _sequential(function: Callable[[int], object], items: Sequence[int]) -> Sequence[object]:
+def _sequential(function: Callable[[int], Int32], items: Sequence[int]) -> Sequence[Int32]:
     return [function(item) for item in items]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -31,19 +32,19 @@ class Shape:
 
     dims: tuple[Dim, ...]
 
-    @property
+    @cached_property
     def run(self) -> tuple[int, ...]:
         """Keys compared for equality."""
         return tuple(i for i, dim in enumerate(self.dims) if dim.equal)
 
-    @property
+    @cached_property
     def primary(self) -> int | None:
         """The key that sorts the rows."""
         return next(
             (i for i, dim in enumerate(self.dims) if not dim.equal and not dim.negate), None
         )
 
-    @property
+    @cached_property
     def setters(self) -> tuple[int, ...]:
         """Keys that can set bits."""
         return tuple(
@@ -52,7 +53,7 @@ class Shape:
             if not dim.equal and not dim.negate and i != self.primary
         )
 
-    @property
+    @cached_property
     def tested(self) -> tuple[int, ...]:
         """Keys kept in primary order: all that the range itself does not decide."""
         hashed = self.run if len(self.run) > 1 else ()

@@ -251,8 +251,8 @@ def emit_bitmap(
 
     Probe `p` satisfies its second predicate at ``[begins[p], finishes[p])`` of that key's own
     order; `perm` (Algorithm 2) takes these to primary order, where their bits are kept set. Bits
-    of the probe before stay, so over sorted probes a bit is set once a batch and not once a probe. The
-    summary has one bit for each word of bits, and the top one for each word of the summary, so a
+    of the probe before stay, so over sorted probes a bit is set once a batch and not once a probe.
+    The summary has one bit for each word of bits, and the top one for each word of the summary, so a
     scan costs what it finds.
     """
     room = out_probe.size
@@ -312,7 +312,7 @@ def emit_bitmap(
                                 out_row[at] = rid[first + np.uint64(trailing_zeros(word))]
                                 at += ONE
                                 word &= word - ONE
-                            done = np.int64(at)
+                            done = np.int64(at)  # type: ignore[assignment]
                     else:
                         while word != 0:
                             x = base + trailing_zeros(word)

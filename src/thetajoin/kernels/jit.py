@@ -25,7 +25,7 @@ if config.DISABLE_JIT:
 
 else:
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def trailing_zeros(typingctx: Any, word: Any) -> Any:
         """Position of the lowest set bit of a non-zero 64-bit word."""
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.errors import ConditionError
-from thetajoin.predicate.clauses import HANDLERS
+from thetajoin.predicate.clauses import HANDLERS, KNOWN_ARGS
 from thetajoin.predicate.literals import number, sql_type
 from thetajoin.predicate.names import Scope
 from thetajoin.predicate.nodes import Expr, Literal
@@ -77,6 +77,9 @@ class Binder:
 
     def _bind(self, node: exp.Expr) -> Expr:
         kind = type(node)
+        said = {name for name, value in node.args.items() if value}
+        if said - {"this", "expression", "expressions"} - KNOWN_ARGS.get(kind, set()):
+            raise self.unsupported(node)
         if kind in _COMPARE:
             return comparison(_COMPARE[kind], self.bind(node.this), self.bind(node.expression))
         if kind in (exp.And, exp.Or):

@@ -22,11 +22,13 @@ class Built:
     (l.a < r.b) AND (NOT (l.c IS NULL))
     """
 
-    __slots__ = ("_sql",)
+    __slots__ = ("_atom", "_sql")
     __hash__ = None  # type: ignore[assignment]
+    __iter__ = None  # `[...]` takes a field, not a position
 
-    def __init__(self, sql: str) -> None:
+    def __init__(self, sql: str, *, atom: bool = False) -> None:
         self._sql = sql
+        self._atom = atom
 
     def sql(self) -> str:
         """The SQL text."""
@@ -34,6 +36,11 @@ class Built:
 
     def __repr__(self) -> str:
         return self._sql
+
+    def __getitem__(self, name: str) -> Built:
+        if not self._atom:
+            raise ConditionError("only a column has fields", fragment=self._sql)
+        return Built(f"{self._sql}.{quote_name(name)}", atom=True)
 
     def __bool__(self) -> NoReturn:
         raise ConditionError(
@@ -157,25 +164,16 @@ class Side:
     def __init__(self, alias: str) -> None:
         self._alias = alias
 
-    def __getattr__(self, name: str) -> Field:
+    def __getattr__(self, name: str) -> Built:
         if name.startswith("__"):
             raise AttributeError(name)
         return self[name]
 
-    def __getitem__(self, name: str) -> Field:
-        return Field(f"{self._alias}.{quote_name(name)}")
+    def __getitem__(self, name: str) -> Built:
+        return Built(f"{self._alias}.{quote_name(name)}", atom=True)
 
     def __repr__(self) -> str:
         return self._alias
-
-
-class Field(Built):
-    """A column; ``["x"]`` takes a field of a struct column."""
-
-    __slots__ = ()
-
-    def __getitem__(self, name: str) -> Field:
-        return Field(f"{self._sql}.{quote_name(name)}")
 
 
 l = Side("l")  # noqa: E741
@@ -188,7 +186,7 @@ def _infix(left: object, op: str, right: object) -> Built:
 
 def _operand(value: object) -> str:
     text = to_sql(value)
-    return text if isinstance(value, Field) or not isinstance(value, Built) else f"({text})"
+    return f"({text})" if isinstance(value, Built) and not value._atom else text
 
 
 def to_sql(value: object) -> str:

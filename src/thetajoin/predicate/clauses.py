@@ -94,17 +94,21 @@ def _in(binder: Binder, node: exp.In) -> Expr:
     return Call(BOOL, "in", operands)
 
 
-def _like(binder: Binder, node: exp.Like, escape: exp.Expr | None = None) -> Expr:
+def _like(binder: Binder, node: exp.Like | exp.ILike, escape: exp.Expr | None = None) -> Expr:
     parts = [node.this, node.expression, *([escape] if escape is not None else [])]
     operands = [binder.bind(part) for part in parts]
     for operand in operands:
         if operand.type not in (STRING, NULL):
             raise MismatchError(f"LIKE takes STRING, not {type_name(operand.type)}", "cast it")
-    return Call(BOOL, "like", tuple(coerced(operand, STRING) for operand in operands))
+    operands = [coerced(operand, STRING) for operand in operands]
+    if isinstance(node, exp.ILike):
+        operands[:2] = [Call(STRING, "lower", (operand,)) for operand in operands[:2]]
+    matches = Call(BOOL, "like", tuple(operands))
+    return logical("not", [matches]) if node.args.get("negate") else matches
 
 
 def _escape(binder: Binder, node: exp.Escape) -> Expr:
-    if not isinstance(node.this, exp.Like):
+    if not isinstance(node.this, exp.Like | exp.ILike):
         raise binder.unsupported(node)
     return _like(binder, node.this, node.expression)
 
@@ -192,6 +196,26 @@ def _call(binder: Binder, name: str, arguments: list[exp.Expr]) -> Expr:
     return function.bind(name, [binder.bind(part) for part in arguments])
 
 
+# What a node may say beside its operands; a word that no handler reads must not be ignored.
+KNOWN_ARGS: dict[type[exp.Expr], set[str]] = {
+    exp.Between: {"low", "high", "symmetric"},
+    exp.Case: {"ifs", "default"},
+    exp.Cast: {"to"},
+    exp.Column: {"table", "db", "catalog"},
+    exp.DPipe: {"safe"},
+    exp.Div: {"typed", "safe"},
+    exp.If: {"true", "false"},
+    exp.In: {"query"},
+    exp.Interval: {"unit"},
+    exp.ILike: {"negate"},
+    exp.Like: {"negate"},
+    exp.Literal: {"is_string"},
+    exp.HexString: {"is_integer"},
+    exp.Substring: {"start", "length"},
+    exp.Trim: {"position"},
+    exp.TryCast: {"to", "safe"},
+}
+
 HANDLERS: dict[type[exp.Expr], Callable[[Binder, Any], Expr]] = {
     exp.Boolean: _boolean,
     exp.Null: lambda binder, node: Literal(NULL, None),
@@ -207,6 +231,7 @@ HANDLERS: dict[type[exp.Expr], Callable[[Binder, Any], Expr]] = {
     exp.Between: _between,
     exp.In: _in,
     exp.Like: _like,
+    exp.ILike: _like,
     exp.Escape: _escape,
     exp.Cast: _cast,
     exp.TryCast: _cast,

@@ -59,6 +59,8 @@ def as_difference(atom: Expr) -> Difference | None:
         low, high = (None if bound is None else -bound for bound in (high, low))
     if t.is_decimal(found.type):
         low, high = (_decimal(bound, found.type) for bound in (low, high))
+    if floating:
+        low, high = (None if bound is None else bound + 0.0 for bound in (low, high))  # no -0.0
     strict = floating and op in ("<", ">")
     nan = floating and op in (">", ">=")
     return Difference(left, right, found.type, low, strict, high, strict, atom, not floating, nan)

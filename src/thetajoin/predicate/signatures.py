@@ -48,10 +48,10 @@ def comparison(op: str, a: Expr, b: Expr) -> Call:
     """``a op b`` with both sides in the type they are compared in."""
     types = compared_types(*_paired(a, b))
     if types is None or not is_comparable(types[0]):
-        raise MismatchError(
-            f"cannot compare {type_name(a.type)} with {type_name(b.type)}",
-            "cast one side to the other's type",
-        )
+        hint = "cast one side to the other's type"
+        if {t.is_duration(a.type), t.is_duration(b.type)} == {True, False}:
+            hint = "write a duration as INTERVAL '5' MINUTE, or days as DATEDIFF(a, b) <= 5"
+        raise MismatchError(f"cannot compare {type_name(a.type)} with {type_name(b.type)}", hint)
     return Call(BOOL, op, (coerced(a, types[0]), coerced(b, types[1])))
 
 

@@ -252,5 +252,5 @@ def compared_types(a: pa.DataType, b: pa.DataType) -> tuple[pa.DataType, pa.Data
         return pa.timestamp(a.unit, zone), pa.timestamp(b.unit, zone)
     if t.is_duration(a) and t.is_duration(b):
         return a, b
-    common = common_type(a, b)
+    common = BOOL if a == b == NULL else common_type(a, b)  # a key needs a type with an order
     return None if common is None or not is_comparable(common) else (common, common)
