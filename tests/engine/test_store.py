@@ -1,4 +1,4 @@
-"""The chain of segments: merges in the background, swaps, expiry, and rows that arrive meanwhile."""
+"""The chain of segments: merges in the background, swaps, expiry, rows that arrive meanwhile."""
 
 from __future__ import annotations
 

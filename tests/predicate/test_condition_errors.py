@@ -60,6 +60,7 @@ def message(on: object) -> str:
             ["cannot compare INT with DATE", "position 1", "`l.n < r.d`", "cast one side"],
         ),
         ("l.rp < r.rp AND l.flag = r.n", ["BOOLEAN with INT", "position 17", "`l.flag = r.n`"]),
+        ("l.d - r.d <= 5", ["INTERVAL DAY TO SECOND with INT", "DATEDIFF(a, b) <= 5"]),
         ("l.list = r.list", ["cannot compare"]),
         ("l.st = r.st", ["cannot compare"]),
         ("l.s < r.dur", ["cannot compare STRING with INTERVAL"]),

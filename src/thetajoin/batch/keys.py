@@ -22,6 +22,7 @@ from thetajoin.errors import SchemaError
 Int64 = NDArray[np.int64]
 INT64_MIN, INT64_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _SIGN = np.uint64(1 << 63)
+_KEY_INF = 0x7FF0000000000000
 
 
 @dataclass(frozen=True)
@@ -138,11 +139,12 @@ def _encode_float(array: pa.Array, nan_low: bool) -> Int64:
     if array.type != pa.float64():
         array = array.cast(pa.float64())
     values = _values(array, np.float64)
-    bits = (values + 0.0).view(np.int64)  # adding zero turns -0.0 into 0.0
-    keys: Int64 = np.bitwise_xor(bits, (bits >> 63) & INT64_MAX)
-    nan = np.isnan(values)
-    if nan.any():
-        keys[nan] = INT64_MIN if nan_low else INT64_MAX
+    keys: Int64 = (values + 0.0).view(np.int64)  # adding zero turns -0.0 into 0.0
+    negative = keys >> 63
+    negative &= INT64_MAX
+    keys ^= negative
+    if keys.size and (keys.max() > _KEY_INF or keys.min() < ~_KEY_INF):
+        keys[np.isnan(values)] = INT64_MIN if nan_low else INT64_MAX
     return keys
 
 

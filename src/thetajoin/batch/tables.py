@@ -54,7 +54,8 @@ def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:
     columns = []
     for name, column in zip(table.schema.names, table.columns, strict=True):
         try:
-            columns.append(column.combine_chunks())
+            whole = column.num_chunks == 1
+            columns.append(column.chunk(0) if whole else column.combine_chunks())
         except pa.ArrowInvalid as error:
             raise DataError(
                 f"column {name!r} of the {what} input has too much text for one array: "

@@ -16,11 +16,15 @@ from thetajoin.engine.block import Block
 from thetajoin.engine.layout import Layout, take_columns
 from thetajoin.engine.rows import Batch
 from thetajoin.engine.spec import OTHER, Part, Side
+from thetajoin.index.interval import AnyInterval, Interval
 from thetajoin.index.po_join import PoJoin
-from thetajoin.index.shape import Probe
+from thetajoin.index.shape import Probe, Shape
+from thetajoin.kernels.order import gather, order_of
 from thetajoin.predicate import Expr, evaluate
 
 Positions = NDArray[np.int32]
+# From this many probes on, sorting them costs less than reading memory in random order.
+SORTED_PROBES = 2048
 PairStream = Iterator[tuple[Positions, Positions]]
 
 
@@ -74,18 +78,21 @@ class Joiner:
             rows = batch.parts[at]
             if not len(rows):
                 continue
-            intervals = part.views[OTHER[side]].intervals(rows.keys)
+            view = part.views[OTHER[side]]
+            intervals, positions = sort_probes(view.shape, view.intervals(rows.keys), rows.rows)
             low = high = None
             if see is not None:
-                low = None if see.low is None else see.low[rows.rows]
-                high = None if see.high is None else see.high[rows.rows]
+                low = None if see.low is None else see.low[positions]
+                high = None if see.high is None else see.high[positions]
             probe = Probe(intervals, len(rows), low, high)
             first_only = once and part.residual is None
             pieces = self.threads if len(blocks) < self.threads else 1
             for block in blocks:
                 streams = _streams(block, at, probe, self.chunk_rows, first_only, pieces)
                 for stream in streams:
-                    tasks.append(self._task(part, batch, side, at, block, stream, want_output))
+                    tasks.append(
+                        self._task(part, batch, side, positions, block, stream, want_output)
+                    )
         yield from run_tasks(tasks, self.threads)
 
     def _task(
@@ -93,17 +100,14 @@ class Joiner:
         part: Part,
         batch: Batch,
         side: Side,
-        at: int,
+        rows: Positions,
         block: Block,
         stream: Callable[[], PairStream],
         want_output: bool,
     ) -> Callable[[], Iterator[Found]]:
-        rows = batch.parts[at].rows
-        everything = len(rows) == len(batch)
-
         def found() -> Iterator[Found]:
             for probes, stored in stream():
-                probe_rows = probes if everything else rows[probes]
+                probe_rows = gather(rows, probes)
                 if part.residual is not None:
                     tables = (batch.table, block.table)
                     positions = (probe_rows, stored)
@@ -139,6 +143,24 @@ class Joiner:
             )
         holds = evaluate(residual, left=taken["l"], right=taken["r"])
         return np.flatnonzero(holds.fill_null(False).to_numpy(zero_copy_only=False))
+
+
+def sort_probes(
+    shape: Shape, intervals: tuple[AnyInterval, ...], rows: Positions
+) -> tuple[tuple[AnyInterval, ...], Positions]:
+    """A large batch of probes in the order of the key that will drive, so that memory is read in
+    sequence; what the driving key is matters for speed only.
+    """
+    drivers = (*shape.run, *shape.setters, *(() if shape.primary is None else (shape.primary,)))
+    numbers = [interval for interval in intervals if isinstance(interval, Interval)]
+    if len(rows) < SORTED_PROBES or not drivers or len(numbers) < len(intervals):
+        return intervals, rows
+    driver = numbers[drivers[0]]
+    keys = driver.low if driver.low is not None else driver.high
+    if keys is None:
+        return intervals, rows
+    order = order_of(keys)
+    return tuple(interval.take(order) for interval in numbers), gather(rows, order)
 
 
 def _streams(

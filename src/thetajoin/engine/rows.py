@@ -59,18 +59,21 @@ def make_batch(
 
 
 def _part_rows(table: pa.RecordBatch, side: Side, part: Part) -> PartRows:
-    arrays = [evaluate_side(spec.expr, side, table) for spec in part.keys[side]]
-    valid = _valid(arrays, part.keys[side])
+    """Filters come first: a key may fail on rows that a filter was written to keep from it."""
+    rows: Rows32 | None = None
     condition = part.filters[side]
     if condition is not None:
         passed = pc.fill_null(evaluate_side(condition, side, table), False)
-        valid = passed if valid is None else pc.and_(valid, passed)
-    if valid is None:
+        rows = np.flatnonzero(passed.to_numpy(zero_copy_only=False)).astype(np.int32)
+        table = table.filter(passed)
+    arrays = [evaluate_side(spec.expr, side, table) for spec in part.keys[side]]
+    valid = _valid(arrays, part.keys[side])
+    if valid is not None:
+        kept = np.flatnonzero(valid.to_numpy(zero_copy_only=False)).astype(np.int32)
+        rows = kept if rows is None else rows[kept]
+        arrays = [array.filter(valid) for array in arrays]
+    if rows is None:
         rows = np.arange(table.num_rows, dtype=np.int32)
-    else:
-        rows = np.flatnonzero(valid.to_numpy(zero_copy_only=False)).astype(np.int32)
-        if rows.size < table.num_rows:
-            arrays = [array.filter(valid) for array in arrays]
     keys = [
         encode(array, nan_low=spec.nan == "low")
         for array, spec in zip(arrays, part.keys[side], strict=True)

@@ -7,32 +7,21 @@ gives". A conjunction has two views, one for each side that may be stored.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 
-from thetajoin.batch.keys import (
-    INT64_MAX,
-    INT64_MIN,
-    BytesKey,
-    Int64,
-    Key,
-    float_keys,
-    floats_of,
-    is_bytes_type,
-    is_key_type,
-)
+from thetajoin.batch.keys import BytesKey, Key, is_bytes_type, is_key_type
+from thetajoin.engine.bands import Distance, FloatBand, whole_bounds
 from thetajoin.errors import WindowError
-from thetajoin.index.interval import AnyInterval, BytesInterval, Interval, interval_of
+from thetajoin.index.interval import AnyInterval, BytesInterval, interval_of
 from thetajoin.index.shape import Dim, Shape
-from thetajoin.predicate import Comparison, Condition, Conjunction, Difference, Expr
-from thetajoin.predicate import compile_condition as compile_on
+from thetajoin.predicate import Comparison, Condition, Conjunction, Difference, Expr, aligned
 from thetajoin.predicate.nodes import conjunction as conjoin
 from thetajoin.window.spec import TimeUnit, TimeWindow, Window
 
 Side = Literal["l", "r"]
+Nan = Literal["high", "low", "drop"]
 OTHER: dict[Side, Side] = {"l": "r", "r": "l"}
 _MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 
@@ -42,7 +31,7 @@ class KeySpec:
     """An expression over one side that is stored and searched as a key."""
 
     expr: Expr
-    nan: Literal["high", "low", "drop"] = "high"
+    nan: Nan = "high"
 
     @property
     def is_bytes(self) -> bool:
@@ -55,62 +44,16 @@ class Ask:
     """How one probe key bounds one stored key: by an operator, or by a distance."""
 
     probe_key: int
-    bound: str | Distance
+    bound: str | Distance | FloatBand
 
     def interval(self, key: Key) -> AnyInterval:
         """The stored keys that satisfy this for each probe key."""
-        if isinstance(self.bound, Distance):
+        if not isinstance(self.bound, str):
             assert not isinstance(key, BytesKey)
             return self.bound.interval(key)
         if isinstance(key, BytesKey):
             return BytesInterval(((self.bound, key),))
         return interval_of(self.bound, key)
-
-
-@dataclass(frozen=True)
-class Distance:
-    """Stored keys in ``[probe + low, probe + high]``, in integers or, a bit wider, in doubles."""
-
-    low: int | float | None
-    high: int | float | None
-    floating: bool
-    single: bool = False
-
-    def interval(self, keys: Int64) -> Interval:
-        """The interval around each probe key."""
-        if not self.floating:
-            low = None if self.low is None else _add(keys, int(self.low))
-            return Interval(low, None if self.high is None else _add(keys, int(self.high)))
-        values = floats_of(keys)
-        infinite = ~np.isfinite(values)  # the sums would be no bound; the recheck decides
-        low = high = None
-        with np.errstate(all="ignore"):
-            if self.low is not None:
-                edge = np.nextafter(values + self._wider(self.low, -np.inf), -np.inf)
-                low = np.where(infinite, INT64_MIN, float_keys(edge))
-            if self.high is not None:
-                edge = np.nextafter(values + self._wider(self.high, np.inf), np.inf)
-                high = np.where(infinite, INT64_MAX, float_keys(edge))
-        if low is not None and high is not None:
-            low[infinite] = INT64_MAX  # between two bounds nothing infinite lies
-            high[infinite] = INT64_MIN
-        return Interval(low, high)
-
-    def _wider(self, bound: float, towards: float) -> float:
-        """The bound moved out by more than one rounding of the subtraction could."""
-        if self.single:
-            slack = max(abs(bound) * 2.0**-22, 2.0**-148)
-            bound = bound - slack if towards < 0 else bound + slack
-        return float(np.nextafter(bound, towards))
-
-
-def _add(keys: Int64, step: int) -> Int64:
-    """``keys + step`` held at the ends of int64."""
-    if step >= 0:
-        limit = INT64_MAX - min(step, INT64_MAX)
-        return np.minimum(keys, limit) + min(step, INT64_MAX)
-    limit = INT64_MIN - max(step, INT64_MIN)
-    return np.maximum(keys, limit) + max(step, INT64_MIN)
 
 
 @dataclass(frozen=True)
@@ -172,19 +115,24 @@ class _Builder:
 
     def differ(self, difference: Difference) -> None:
         """``low <= l - r <= high``: r in [l - high, l - low], and l in [r + low, r + high]."""
-        floating = pa.types.is_floating(difference.type)
-        single = pa.types.is_float32(difference.type)
-        low, high = _whole_bounds(difference)
-        # NaN minus anything is above every bound. So with an upper bound no NaN matches; with only
-        # a lower one every NaN does, and on the right it must be found where small values are.
-        drop = floating and high is not None
-        left = self.key("l", KeySpec(difference.left, "drop" if drop else "high"))
-        lowest: Literal["low", "high"] = "low" if floating else "high"
-        right = self.key("r", KeySpec(difference.right, "drop" if drop else lowest))
+        if pa.types.is_floating(difference.type):
+            # Where a NaN matches everything it must lie at the end that every interval reaches:
+            # with a lower bound that is above on the left side and below on the right one.
+            places: tuple[Nan, Nan] = ("low", "high") if difference.low is None else ("high", "low")
+            if not difference.nan:
+                places = ("drop", "drop")
+            left = self.key("l", KeySpec(difference.left, places[0]))
+            right = self.key("r", KeySpec(difference.right, places[1]))
+            self.ask("r", "order", right, Ask(left, FloatBand.of(difference, left=True)))
+            self.ask("l", "order", left, Ask(right, FloatBand.of(difference, left=False)))
+            return
+        low, high = whole_bounds(difference)
+        left = self.key("l", KeySpec(difference.left))
+        right = self.key("r", KeySpec(difference.right))
         below = None if high is None else -high
         above = None if low is None else -low
-        self.ask("r", "order", right, Ask(left, Distance(below, above, floating, single)))
-        self.ask("l", "order", left, Ask(right, Distance(low, high, floating, single)))
+        self.ask("r", "order", right, Ask(left, Distance(below, above)))
+        self.ask("l", "order", left, Ask(right, Distance(low, high)))
 
     def view(self, stored: Side) -> View:
         dims, asks, keys = [], [], []
@@ -195,25 +143,6 @@ class _Builder:
             asks.append(tuple(ask))
             keys.append(key)
         return View(Shape(tuple(dims)), tuple(keys), tuple(asks))
-
-
-def _whole_bounds(d: Difference) -> tuple[int | float | None, int | float | None]:
-    """A difference's bounds as inclusive numbers in the keys' own unit."""
-    if pa.types.is_floating(d.type):
-        ends = [None if end is None else float(end) for end in (d.low, d.high)]  # type: ignore[arg-type]
-        return ends[0], ends[1]
-
-    def scaled(bound: object) -> int | None:
-        if bound is None:
-            return None
-        if isinstance(bound, Decimal):
-            return int(bound.scaleb(d.type.scale))
-        assert isinstance(bound, int)
-        return bound
-
-    low, high = scaled(d.low), scaled(d.high)
-    low = low + 1 if low is not None and d.low_strict else low
-    return low, high - 1 if high is not None and d.high_strict else high
 
 
 def compile_parts(condition: Condition, time: Difference | None) -> tuple[Part, ...]:
@@ -227,12 +156,11 @@ def _part(conjunction: Conjunction, time: Difference | None) -> Part:
     for comparison in conjunction.comparisons:
         builder.compare(comparison)
     for difference in conjunction.differences:
-        if is_bytes_type(difference.type):
+        no_interval = difference.nan and None not in (difference.low, difference.high)
+        if no_interval or is_bytes_type(difference.type):
             checks.append(difference.check)
             continue
         builder.differ(difference)
-        if not difference.exact:
-            checks.append(difference.check)
     if time is not None:
         builder.differ(time)
     return Part(
@@ -281,9 +209,7 @@ def time_unit(type_: pa.DataType, window: TimeWindow) -> TimeUnit | None:
 
 def compare_columns(left: str, right: str, ls: pa.Schema, rs: pa.Schema) -> Comparison:
     """Two columns brought to one type, as a comparison would."""
-    quoted = [name.replace("`", "``") for name in (left, right)]
-    condition = compile_on(f"l.`{quoted[0]}` <= r.`{quoted[1]}`", ls, rs)
-    comparison = condition.disjuncts[0].comparisons[0]
+    comparison = aligned(left, right, ls, rs)
     if not is_key_type(comparison.type):
         raise WindowError(f"column {left!r} has no order: its type is {comparison.type}")
     return comparison

@@ -9,9 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64
+from thetajoin.kernels.order import gather
 from thetajoin.kernels.search import rank_bytes
+
+Rows = NDArray[np.int64] | NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,11 @@ class Interval:
         """Itself: integer keys mean the same in every segment."""
         return self
 
-    def take(self, rows: Int64) -> Interval:
+    def take(self, rows: Rows) -> Interval:
         """The intervals of some probe rows."""
         return Interval(
-            None if self.low is None else self.low[rows],
-            None if self.high is None else self.high[rows],
+            None if self.low is None else gather(self.low, rows),
+            None if self.high is None else gather(self.high, rows),
         )
 
 
@@ -94,7 +98,7 @@ class BytesInterval:
             result = result & interval_of(op, ranked(key, dictionary))
         return result
 
-    def take(self, rows: Int64) -> BytesInterval:
+    def take(self, rows: Rows) -> BytesInterval:
         """The intervals of some probe rows."""
         return BytesInterval(tuple((op, key.take(rows)) for op, key in self.parts))
 

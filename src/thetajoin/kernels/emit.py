@@ -252,8 +252,8 @@ def emit_bitmap(
     Probe `p` satisfies its second predicate at ``[begins[p], finishes[p])`` of that key's own
     order; `perm` (Algorithm 2) takes these to primary order, where their bits are kept set. Bits
     of the probe before stay, so over sorted probes a bit is set once a batch and not once a probe.
-    The summary has one bit for each word of bits, and the top one for each word of the summary, so a
-    scan costs what it finds.
+    The summary has one bit for each word of bits, the top level one for each word of the summary,
+    so a scan costs what it finds.
     """
     room = out_probe.size
     tests = columns.shape[0]

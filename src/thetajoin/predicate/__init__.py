@@ -1,7 +1,7 @@
 """The algebra of join conditions: from text or Python to a normal form, and its evaluation."""
 
 from thetajoin.predicate.builder import Built, l, r
-from thetajoin.predicate.condition import compile_condition, condition_text
+from thetajoin.predicate.condition import aligned, compile_condition, condition_text
 from thetajoin.predicate.evaluate import evaluate
 from thetajoin.predicate.forms import Comparison, Condition, Conjunction, Difference
 from thetajoin.predicate.nodes import Expr
@@ -13,6 +13,7 @@ __all__ = [
     "Conjunction",
     "Difference",
     "Expr",
+    "aligned",
     "compile_condition",
     "condition_text",
     "evaluate",

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-if TYPE_CHECKING:
-    Array = pa.Array[Any]
-else:
-    Array = pa.Array
-
-# The stubs know fewer argument types than the functions take.
-pc: Any = pyarrow.compute
-_pa: Any = pa
+Array: TypeAlias = pa.Array
+pc = pyarrow.compute
 
 
 def rowwise(function: Callable[..., Any], arrays: Iterable[Array], type_: pa.DataType) -> Array:
@@ -61,19 +55,11 @@ def spread(array: Array, mask: Array) -> Array:
     """Values for the rows where the mask is true, in order, put back there; NULL elsewhere."""
     chosen = mask.to_numpy(zero_copy_only=False)
     places = np.cumsum(chosen, dtype=np.int64) - 1
-    indices: Any = pa.array(places, mask=~chosen)
-    return array.take(indices)
+    return array.take(pa.array(places, mask=~chosen))
 
 
 def filled(value: Any, type_: pa.DataType, length: int) -> Array:
     """An array of one value."""
     if value is None:
-        return nulls(length, type_)
-    repeated: Array = _pa.repeat(pa.scalar(value, type_), length)
-    return repeated
-
-
-def nulls(length: int, type_: pa.DataType) -> Array:
-    """An array of NULLs."""
-    array: Array = _pa.nulls(length, type_)
-    return array
+        return pa.nulls(length, type_)
+    return pa.repeat(pa.scalar(value, type_), length)

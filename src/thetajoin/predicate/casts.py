@@ -11,7 +11,7 @@ import pyarrow.types as t
 
 from thetajoin.errors import DataError
 from thetajoin.predicate.arithmetic import fit_decimal, round_half_up
-from thetajoin.predicate.arrays import Array, by_value, divided, from_ticks, nulls, pc, ticks
+from thetajoin.predicate.arrays import Array, by_value, divided, from_ticks, pc, ticks
 from thetajoin.predicate.text import from_text, to_text
 from thetajoin.predicate.types import (
     BINARY,
@@ -76,7 +76,7 @@ def cast(array: Array, type_: pa.DataType, *, lenient: bool = False) -> Array:
     if not lenient:
         raise error
     if len(array) <= 1:
-        return nulls(len(array), type_)
+        return pa.nulls(len(array), type_)
     half = len(array) // 2
     parts = (array.slice(0, half), array.slice(half))
     return pa.concat_arrays([cast(part, type_, lenient=True) for part in parts])
@@ -85,7 +85,7 @@ def cast(array: Array, type_: pa.DataType, *, lenient: bool = False) -> Array:
 def _cast(array: Array, to: pa.DataType) -> Array:
     source = array.type
     if source == NULL:
-        return nulls(len(array), to)
+        return pa.nulls(len(array), to)
     if to == STRING:
         return to_text(array)
     if source == STRING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as t
 
-from thetajoin.predicate.arrays import Array, divided, nulls, pc
+from thetajoin.predicate.arrays import Array, divided, pc
 from thetajoin.predicate.nodes import MIRROR
 from thetajoin.predicate.types import UNITS, unit_of
 
@@ -30,7 +30,7 @@ def compare(op: str, a: Array, b: Array) -> Array:
     if a.type != b.type:
         return _compare_units(op, a, b)
     if a.type == pa.null():
-        return nulls(len(a), pa.bool_())
+        return pa.nulls(len(a), pa.bool_())
     result: Array = pc.call_function(_ARROW[op], [a, b])
     return _with_nan(op, a, b, result) if t.is_floating(a.type) else result
 

@@ -8,11 +8,12 @@ import pyarrow as pa
 
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.builder import Built
-from thetajoin.predicate.forms import Condition
+from thetajoin.predicate.forms import Comparison, Condition
 from thetajoin.predicate.names import Scope
 from thetajoin.predicate.nodes import Expr, Literal, conjunction
 from thetajoin.predicate.normal import disjuncts_of, positive
 from thetajoin.predicate.parse import Source
+from thetajoin.predicate.signatures import MismatchError, comparison, unified
 from thetajoin.predicate.simplify import simplify
 
 
@@ -82,3 +83,23 @@ def condition_text(on: str | Built | Sequence[str | Built]) -> str:
     """
     texts = [source.text for source in _sources(on)]
     return texts[0] if len(texts) == 1 else " AND ".join(f"({text})" for text in texts)
+
+
+def aligned(left: str, right: str, left_schema: pa.Schema, right_schema: pa.Schema) -> Comparison:
+    """Two columns as ``left <= right`` in the finer of their types, where differences are exact.
+
+    A condition compares times of different units in the coarser one, which keeps the answer but
+    not the distance; a window needs the distance.
+
+    >>> seconds, nanos = (pa.schema({"t": pa.timestamp(unit)}) for unit in ("s", "ns"))
+    >>> aligned("t", "t", seconds, nanos).type
+    TimestampType(timestamp[ns])
+    """
+    scope = Scope(left_schema, right_schema)
+    try:
+        columns = [scope.resolve([side, name]) for side, name in (("l", left), ("r", right))]
+        comparison("<=", *columns)
+        type_, (first, second) = unified(columns, "<=")
+    except MismatchError as problem:
+        raise ConditionError(str(problem), hint=problem.hint) from None
+    return Comparison("<=", first, second, type_)

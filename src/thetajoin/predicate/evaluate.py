@@ -6,7 +6,7 @@ computed only for the rows that reach it, so ``r.x != 0 AND l.a / r.x > 2`` neve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.types as t
@@ -14,15 +14,14 @@ import pyarrow.types as t
 from thetajoin.errors import SchemaError
 from thetajoin.predicate import strings
 from thetajoin.predicate.arithmetic import apply
-from thetajoin.predicate.arrays import Array, filled, nulls, pc, spread
+from thetajoin.predicate.arrays import Array, filled, pc, spread
 from thetajoin.predicate.casts import cast
 from thetajoin.predicate.compare import coarsened, compare, same
 from thetajoin.predicate.functions import FUNCTIONS
 from thetajoin.predicate.nodes import COARSENED, COMPARISONS, Call, Cast, Column, Expr, Literal
 from thetajoin.predicate.types import BOOL, NULL, canonical, is_number
 
-if TYPE_CHECKING:
-    Rows = pa.Table | pa.RecordBatch
+Rows: TypeAlias = pa.Table | pa.RecordBatch
 
 _ARITHMETIC = ("+", "-", "*", "/", "%", "div", "neg", "abs", "&", "|", "^", "~")
 _NEVER_FAIL = (*COMPARISONS, "<=>", "and", "or", "not", "isnull", "isnotnull", "in", "case")
@@ -179,7 +178,7 @@ def _logical(call: Call, env: _Env, *, stops_at: bool) -> Array:
 
 
 def _case(call: Call, env: _Env) -> Array:
-    result = nulls(env.size, call.type)
+    result = pa.nulls(env.size, call.type)
     waiting = filled(True, BOOL, env.size)
     for i in range(0, len(call.args) - 1, 2):
         met = pc.fill_null(_evaluate_where(call.args[i], env, waiting), False)

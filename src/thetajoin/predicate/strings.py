@@ -83,7 +83,7 @@ def contains(args: Arrays, _: pa.DataType) -> Array:
 
 
 def like(args: Arrays, _: pa.DataType) -> Array:
-    """SQL's LIKE; fast for one pattern, a microsecond a row for a column of them.
+    r"""SQL's LIKE; fast for one pattern, a microsecond a row for a column of them.
 
     >>> like([pa.array(["a_c", "abc"]), pa.array(["a\\_c", "a_c"])], BOOL).to_pylist()
     [True, True]

@@ -7,8 +7,6 @@ decimals, so that decimals always compare exactly. Timestamps without a zone are
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.types as t
 
@@ -26,7 +24,6 @@ DURATION = pa.duration("us")
 TIME = pa.time64("us")
 NULL = pa.null()
 
-_pa: Any = pa  # the stubs take a unit only as a literal
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # ticks a second
 MAX_DIGITS = 38  # of a Spark decimal
 _MIN_SCALE = 6  # digits after the point that Spark keeps when a decimal result is too wide
@@ -112,26 +109,22 @@ def is_comparable(type_: pa.DataType) -> bool:
 
 def unit_of(type_: pa.DataType) -> str:
     """The unit of a timestamp, duration or time of day."""
-    typed: Any = type_
-    return str(typed.unit)
+    return str(type_.unit)
 
 
 def digits_of(type_: pa.DataType) -> tuple[int, int]:
     """All digits of a decimal type, and those after the point."""
-    typed: Any = type_
-    return typed.precision, typed.scale
+    return type_.precision, type_.scale
 
 
 def timestamp(unit: str, zone: str | None) -> pa.DataType:
     """The timestamp type of a unit and zone."""
-    type_: pa.DataType = _pa.timestamp(unit, zone)
-    return type_
+    return pa.timestamp(unit, zone)
 
 
 def duration(unit: str) -> pa.DataType:
     """The duration type of a unit."""
-    type_: pa.DataType = _pa.duration(unit)
-    return type_
+    return pa.duration(unit)
 
 
 def finer_unit(a: pa.DataType, b: pa.DataType) -> str:
@@ -230,7 +223,7 @@ def _common_temporal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _common_zone(a: pa.TimestampType[Any, Any], b: pa.TimestampType[Any, Any]) -> str | None:
+def _common_zone(a: pa.TimestampType, b: pa.TimestampType) -> str | None:
     return None if a.tz is None and b.tz is None else "UTC"
 
 
