@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64, floats_of
+from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.index.interval import Interval
 from thetajoin.kernels.bands import KEY_INF, KEY_NEG_INF, band_end
 from thetajoin.predicate import Difference
@@ -91,8 +91,8 @@ class FloatBand:
                 end = np.empty(keys.size, np.int64)
                 band_end(keys, bound, strict, below, self.left, self.single, end)
                 ends[below == self.left] = end
-        odd = ~np.isfinite(floats_of(keys))
-        if odd.any():
+        if keys.size and (keys.max() >= KEY_INF or keys.min() <= KEY_NEG_INF):
+            odd = (keys >= KEY_INF) | (keys <= KEY_NEG_INF)
             self._settle_odd(keys, odd, ends)
         return Interval(ends.get(True), ends.get(False))
 

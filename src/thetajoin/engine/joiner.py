@@ -11,15 +11,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import Int64
+from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.block import Block
 from thetajoin.engine.layout import Layout, take_columns
-from thetajoin.engine.rows import Batch
-from thetajoin.engine.spec import OTHER, Part, Side
-from thetajoin.index.interval import AnyInterval, Interval
+from thetajoin.engine.rows import Batch, PartRows
+from thetajoin.engine.spec import OTHER, Part, Side, View
 from thetajoin.index.po_join import PoJoin
-from thetajoin.index.shape import Probe, Shape
-from thetajoin.kernels.order import gather, order_of
+from thetajoin.index.shape import Probe
+from thetajoin.kernels.order import gather, is_sorted, order_of
 from thetajoin.predicate import Expr, evaluate
 
 Positions = NDArray[np.int32]
@@ -75,23 +74,22 @@ class Joiner:
         """
         tasks: list[Callable[[], Iterator[Found]]] = []
         for at, part in enumerate(self.parts):
-            rows = batch.parts[at]
-            if not len(rows):
-                continue
             view = part.views[OTHER[side]]
-            intervals, positions = sort_probes(view.shape, view.intervals(rows.keys), rows.rows)
+            if not blocks or not len(batch.parts[at]):
+                continue
+            rows = sort_probes(view, batch.parts[at])
             low = high = None
             if see is not None:
-                low = None if see.low is None else see.low[positions]
-                high = None if see.high is None else see.high[positions]
-            probe = Probe(intervals, len(rows), low, high)
+                low = None if see.low is None else see.low[rows.rows]
+                high = None if see.high is None else see.high[rows.rows]
+            probe = Probe(view.intervals(rows.keys), len(rows), low, high)
             first_only = once and part.residual is None
             pieces = self.threads if len(blocks) < self.threads else 1
             for block in blocks:
                 streams = _streams(block, at, probe, self.chunk_rows, first_only, pieces)
                 for stream in streams:
                     tasks.append(
-                        self._task(part, batch, side, positions, block, stream, want_output)
+                        self._task(part, batch, side, rows.rows, block, stream, want_output)
                     )
         yield from run_tasks(tasks, self.threads)
 
@@ -145,22 +143,19 @@ class Joiner:
         return np.flatnonzero(holds.fill_null(False).to_numpy(zero_copy_only=False))
 
 
-def sort_probes(
-    shape: Shape, intervals: tuple[AnyInterval, ...], rows: Positions
-) -> tuple[tuple[AnyInterval, ...], Positions]:
-    """A large batch of probes in the order of the key that will drive, so that memory is read in
-    sequence; what the driving key is matters for speed only.
+def sort_probes(view: View, rows: PartRows) -> PartRows:
+    """A large batch of probes in the order of the key that will drive, to read memory in sequence.
+
+    Which key that will be is only guessed here: a wrong guess costs time, nothing else.
     """
+    shape = view.shape
     drivers = (*shape.run, *shape.setters, *(() if shape.primary is None else (shape.primary,)))
-    numbers = [interval for interval in intervals if isinstance(interval, Interval)]
-    if len(rows) < SORTED_PROBES or not drivers or len(numbers) < len(intervals):
-        return intervals, rows
-    driver = numbers[drivers[0]]
-    keys = driver.low if driver.low is not None else driver.high
-    if keys is None:
-        return intervals, rows
-    order = order_of(keys)
-    return tuple(interval.take(order) for interval in numbers), gather(rows, order)
+    if len(rows) < SORTED_PROBES or not drivers:
+        return rows
+    key = rows.keys[view.asks[drivers[0]][0].probe_key]
+    if isinstance(key, BytesKey) or is_sorted(key):
+        return rows
+    return rows.take(order_of(key))
 
 
 def _streams(

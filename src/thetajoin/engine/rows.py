@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Key, encode
 from thetajoin.engine.spec import KeySpec, Part, Side
+from thetajoin.kernels.order import gather
 from thetajoin.predicate import evaluate
 
 Rows32 = NDArray[np.int32]
@@ -28,8 +29,11 @@ class PartRows:
 
     def take(self, positions: NDArray[np.int32]) -> PartRows:
         """Some of these rows."""
-        keys = [k.take(positions) if isinstance(k, BytesKey) else k[positions] for k in self.keys]
-        return PartRows(self.rows[positions], keys)
+        keys = [
+            k.take(positions) if isinstance(k, BytesKey) else gather(k, positions)
+            for k in self.keys
+        ]
+        return PartRows(gather(self.rows, positions), keys)
 
 
 @dataclass(frozen=True)
