@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Key, encode
+from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.interval import AnyInterval, BytesInterval, Interval, interval_of
 from thetajoin.index.po_join import PoJoin
@@ -131,7 +132,9 @@ def test_po_join_finds_every_pair_once(case: dict) -> None:
     shape, keys, rid, probe, expected = build(case)
     index = PoJoin(shape, keys, rid)
     index._check()
-    streams = index.pairs(probe, 1000, case["rows"] * 2, room=case["room"], parts=case["parts"])
+    streams = index.pairs(
+        probe, Arrivals.dense(1000, case["rows"] * 2), room=case["room"], parts=case["parts"]
+    )
     pairs = collect(streams, case["room"])
     assert len(pairs) == len(set(pairs))
     assert set(pairs) == expected
@@ -147,7 +150,7 @@ def test_each_kernel_when_forced(case: dict, kind: str) -> None:
         patch.setattr("thetajoin.index.po_join.BLOCK_NS", 1e-3 if kind == "scan" else 1e12)
         shape, keys, rid, probe, expected = build(case)
         index = PoJoin(shape, keys, rid)
-        streams = index.pairs(probe, 1000, case["rows"] * 2, room=case["room"])
+        streams = index.pairs(probe, Arrivals.dense(1000, case["rows"] * 2), room=case["room"])
         pairs = collect(streams, case["room"])
     assert sorted(pairs) == sorted(expected)
 
@@ -166,7 +169,7 @@ def test_merged_parts_are_the_whole(case: dict, cuts: int) -> None:
     ]
     index = PoJoin.merge(parts, [10 * i for i in range(cuts)])
     index._check()
-    streams = index.pairs(probe, 1000, case["rows"] * 2, room=case["room"])
+    streams = index.pairs(probe, Arrivals.dense(1000, case["rows"] * 2), room=case["room"])
     assert sorted(collect(streams, case["room"])) == sorted(expected)
 
 
@@ -178,7 +181,7 @@ def test_head_finds_every_pair_once(case: dict, cuts: int) -> None:
     for at in np.array_split(np.arange(case["rows"]), cuts):
         head.append([k[at] for k in keys if not isinstance(k, BytesKey)], rid[at])
         head._check()
-    streams = head.pairs(probe, 1000, case["rows"] * 2, room=case["room"])
+    streams = head.pairs(probe, Arrivals.dense(1000, case["rows"] * 2), room=case["room"])
     assert sorted(collect(streams, case["room"])) == sorted(expected)
 
 
@@ -186,7 +189,9 @@ def test_head_finds_every_pair_once(case: dict, cuts: int) -> None:
 def test_once_gives_each_probe_with_a_match_one(case: dict) -> None:
     shape, keys, rid, probe, expected = build(case)
     index = PoJoin(shape, keys, rid)
-    streams = index.pairs(probe, 1000, case["rows"] * 2, room=case["room"], once=True)
+    streams = index.pairs(
+        probe, Arrivals.dense(1000, case["rows"] * 2), room=case["room"], once=True
+    )
     pairs = collect(streams, case["room"])
     assert set(pairs) <= expected
     assert sorted(p for p, _ in pairs) == sorted({p for p, _ in expected})

@@ -60,6 +60,10 @@ class BytesKey:
         """The strings at `rows`."""
         return BytesKey.from_arrow(self.to_arrow().take(pa.array(rows)))
 
+    def slice(self, start: int, end: int) -> BytesKey:
+        """The strings ``[start, end)``, without a copy."""
+        return BytesKey(self.offsets[start : end + 1], self.data)
+
     def dictionary(self) -> tuple[BytesKey, Int64]:
         """The sorted distinct strings, and each string's key: twice its rank among them."""
         encoded = self.to_arrow().dictionary_encode()
@@ -151,12 +155,6 @@ def _encode_float(array: pa.Array, nan_low: bool) -> Int64:
 def float_keys(values: NDArray[np.float64]) -> Int64:
     """Keys of plain doubles (bounds computed from other keys); NaN is above everything."""
     return _encode_float(pa.array(values, pa.float64(), from_pandas=False), False)
-
-
-def floats_of(keys: Int64) -> NDArray[np.float64]:
-    """The doubles behind keys; a NaN's key gives NaN back."""
-    bits: Int64 = np.bitwise_xor(keys, (keys >> 63) & INT64_MAX)
-    return bits.view(np.float64)
 
 
 def _encode_decimal(array: pa.Array) -> Key:

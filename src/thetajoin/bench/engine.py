@@ -185,6 +185,7 @@ def _band(threads: int, scale: float) -> dict[str, Any]:
 def _pairs(threads: int, scale: float) -> dict[str, Any]:
     """Writing pair ids, over copying as many bytes."""
     from thetajoin.batch.keys import float_keys
+    from thetajoin.index.arrivals import Arrivals
     from thetajoin.index.interval import interval_of
     from thetajoin.index.po_join import PoJoin
     from thetajoin.index.shape import Dim, Probe, Shape
@@ -202,7 +203,7 @@ def _pairs(threads: int, scale: float) -> dict[str, Any]:
 
     def write(index: PoJoin, intervals: list[Any]) -> int:
         probe = Probe(tuple(intervals), probes)
-        streams = index.pairs(probe, 0, rows, room=room)
+        streams = index.pairs(probe, Arrivals.dense(0, rows), room=room)
         return sum(len(chunk[0]) for stream in streams for chunk in stream)
 
     count = write(one, [asked_one])

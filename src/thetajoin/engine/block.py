@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.rows import Batch
+from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import Mapper, PoJoin
 from thetajoin.index.shape import Shape
@@ -19,14 +20,14 @@ Flags = NDArray[np.bool_]
 
 @dataclass
 class Block:
-    """Rows with the arrival numbers ``[base, base + rows)``.
+    """Stored rows, in the order of their arrival.
 
     `settled` marks rows that need no unmatched row any more (matched, or already given out); it is
     None where the join owes none. `times` are the rows' event times under a time window, and
     `newest` is the largest of them.
     """
 
-    base: int
+    arrivals: Arrivals
     table: pa.RecordBatch
     indexes: list[PoJoin] | list[Head]
     settled: Flags | None
@@ -55,12 +56,13 @@ class Block:
             assert index.size <= self.rows
             assert not index.size or index.rid[: index.size].min() >= 0
             assert not index.size or index.rid[: index.size].max() < self.rows
+        assert self.arrivals.rows == self.rows
         for column in (self.settled, self.times):
             assert column is None or column.size == self.rows
 
 
 def sorted_block(
-    base: int,
+    arrivals: Arrivals,
     batch: Batch,
     shapes: list[Shape],
     stored: list[tuple[int, ...]],
@@ -74,11 +76,11 @@ def sorted_block(
         PoJoin(shape, [part.keys[key] for key in keys], part.rows, mapper)
         for shape, keys, part in zip(shapes, stored, batch.parts, strict=True)
     ]
-    return Block(base, batch.table, indexes, settled, times)
+    return Block(arrivals, batch.table, indexes, settled, times)
 
 
 def unsorted_block(
-    base: int,
+    arrivals: Arrivals,
     batch: Batch,
     shapes: list[Shape],
     stored: list[tuple[int, ...]],
@@ -93,7 +95,7 @@ def unsorted_block(
         head = Head(shape, max(capacity, len(part)))
         head.append([_integers(part.keys[key]) for key in keys], part.rows)
         heads.append(head)
-    return Block(base, batch.table, heads, settled, times)
+    return Block(arrivals, batch.table, heads, settled, times)
 
 
 def _integers(key: Int64 | BytesKey) -> Int64:
@@ -109,7 +111,8 @@ def merge_blocks(blocks: list[Block]) -> Block:
         parts = [block.indexes[at] for block in blocks]
         indexes.append(PoJoin.merge([_as_sorted(part) for part in parts], offsets))
     table = concat_batches([block.table for block in blocks])
-    return Block(blocks[0].base, table, indexes, merged_settled(blocks), merged_times(blocks))
+    arrivals = Arrivals.concat([block.arrivals for block in blocks])
+    return Block(arrivals, table, indexes, merged_settled(blocks), merged_times(blocks))
 
 
 def _as_sorted(index: PoJoin | Head) -> PoJoin:

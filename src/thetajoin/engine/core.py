@@ -29,6 +29,7 @@ from thetajoin.engine.joiner import Found, Joiner, See
 from thetajoin.engine.layout import How, Layout, owes
 from thetajoin.engine.options import Options
 from thetajoin.engine.rows import Batch, make_batch
+from thetajoin.engine.share import Share
 from thetajoin.engine.spec import (
     OTHER,
     Side,
@@ -38,10 +39,14 @@ from thetajoin.engine.spec import (
 )
 from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.errors import SchemaError, WindowError
+from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.po_join import Mapper
 from thetajoin.predicate import Condition, compile_condition
 from thetajoin.window.spec import CountWindow, FullHistory, Window
 
 SIDES: tuple[Side, Side] = ("l", "r")
+# From this many new rows on, their keys are sorted on several threads.
+PARALLEL_SORT_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,19 @@ class Counters:
 
 @dataclass(frozen=True)
 class Arrival:
-    """New rows of one side, ready: kept in order, keyed, made into a block that is not stored."""
+    """New rows of one side, in order and keyed.
+
+    batch: the rows to probe with, the first of them with the arrival number `first`; `before` says
+    how many new rows of the other side came before each.
+    kept: the rows to store, made into a `block` that is not stored yet.
+    """
 
     batch: Batch
-    block: Block
+    first: int
     before: Int64
+    kept: Batch
+    block: Block
+    arrived: int
     late: int
     null_times: int
 
@@ -83,9 +96,10 @@ class Arrival:
 class JoinCore:
     """State and logic of one join."""
 
-    def __init__(self, config: JoinConfig) -> None:
+    def __init__(self, config: JoinConfig, share: Share | None = None) -> None:
         """Compile the condition against both schemas; every mistake in it is reported here."""
         self.config = config
+        self.share = Share() if share is None else share
         given: dict[Side, pa.Schema] = {"l": config.left_schema, "r": config.right_schema}
         for side in SIDES:
             check_schema(given[side], side)
@@ -183,22 +197,48 @@ class JoinCore:
                     rows[side] = rows[side].take(pa.array(order))
         arrivals: dict[Side, Arrival] = {}
         for side in SIDES:
-            made = make_batch(rows[side], side, self.parts, self._kept(side))
-            times = None if self.clock is None else self.clock.times(rows[side], side)[0]
-            block = self._block(side, made, times, last)
-            arrivals[side] = Arrival(made, block, befores[side], *timed[side][1:])
+            counts_of = timed[side][1:]
+            arrivals[side] = self._arrival(side, rows[side], befores[side], last, *counts_of)
         return arrivals
 
-    def _block(self, side: Side, batch: Batch, times: Int64 | None, last: bool) -> Block:
+    def _arrival(
+        self,
+        side: Side,
+        rows: pa.RecordBatch,
+        before: Int64,
+        last: bool,
+        late: int,
+        null_times: int,
+    ) -> Arrival:
+        """Key a side's new rows, and make its share of them into a block."""
+        store, share = self.stores[side], self.share
+        arrived = rows.num_rows
+        start, end = 0, arrived
+        if side in share.stored_in_part:
+            start, end = share.part(arrived, store.count)
+        if side in share.probed_in_part:
+            rows, before = rows.slice(start, end - start), before[start:end]
+        batch = make_batch(rows, side, self.parts, self._kept(side))
+        kept = batch if len(batch) == end - start else batch.slice(start, end)
+        times = None if self.clock is None else self.clock.times(kept.table, side)[0]
+        numbers = Arrivals.dense(store.count + start, len(kept))
+        first = numbers.first if side in share.probed_in_part else store.count
+        block = self._block(side, kept, times, numbers, last)
+        return Arrival(batch, first, before, kept, block, arrived, late, null_times)
+
+    def _block(
+        self, side: Side, batch: Batch, times: Int64 | None, numbers: Arrivals, last: bool
+    ) -> Block:
         store = self.stores[side]
         needs_index = isinstance(self.config.window, CountWindow) or self.config.self_join
         if last and side == "l" and not needs_index:
             settled = np.zeros(len(batch), np.bool_) if store.config.owes else None
-            return Block(store.count, batch.table, [], settled, times)
-        if self.joiner.threads == 1 or len(batch) < 100_000:
-            return store.block_of(batch, times)
+            return Block(numbers, batch.table, [], settled, times)
+        if self.joiner.threads == 1 or len(batch) < PARALLEL_SORT_ROWS:
+            return store.block_of(batch, times, arrivals=numbers)
         with ThreadPoolExecutor(self.joiner.threads) as pool:
-            return store.block_of(batch, times, lambda f, xs: list(pool.map(f, xs)))
+            mapper: Mapper = lambda f, xs: list(pool.map(f, xs))  # noqa: E731
+            return store.block_of(batch, times, arrivals=numbers, mapper=mapper)
 
     def _on_time(self, batch: pa.RecordBatch, side: Side) -> tuple[pa.RecordBatch, int, int]:
         """Rows that are not late, and how many were late or without a time."""
@@ -225,7 +265,7 @@ class JoinCore:
         for side in SIDES:
             other = OTHER[side]
             if self.config.self_join:
-                seen = self.stores[other].count + np.arange(len(arrivals[side].batch))
+                seen = arrivals[side].first + np.arange(len(arrivals[side].batch))
             else:
                 seen = self.stores[other].count + arrivals[side].before
             low = None
@@ -258,7 +298,7 @@ class JoinCore:
             block = arrivals[side].block
             if block.settled is None or not self._gives_unmatched(side):
                 continue
-            rows = np.flatnonzero(~arrivals[side].batch.matchable() & ~block.settled)
+            rows = np.flatnonzero(~arrivals[side].kept.matchable() & ~block.settled)
             block.settled[rows] = True
             yield from self._unmatched(side, block, rows)
 
@@ -278,7 +318,7 @@ class JoinCore:
         for side in SIDES:
             for block in self.stores[side].blocks():
                 block.settled = marks.get(id(block), block.settled)
-            self.stores[side].add(arrivals[side].block)
+            self.stores[side].add(arrivals[side].block, arrivals[side].arrived)
             if side == "l" or not self.config.self_join:
                 self.counters.late_rows += arrivals[side].late
                 self.counters.null_times += arrivals[side].null_times
@@ -289,8 +329,8 @@ class JoinCore:
             store = self.stores[side]
             first = CountWindow.first_visible(store.count, window.size, window.slide)
             for block in store.blocks():
-                gone = min(block.rows, first - block.base)
-                if gone > 0 and block.settled is not None and self._gives_unmatched(side):
+                gone = int(block.arrivals.rows_before(np.array([first]))[0])
+                if gone and block.settled is not None and self._gives_unmatched(side):
                     rows = np.flatnonzero(~block.settled[:gone])
                     block.settled[rows] = True
                     yield from self._unmatched(side, block, rows)

@@ -163,10 +163,10 @@ def _streams(
 ) -> list[Callable[[], PairStream]]:
     index = block.indexes[at]
     if not isinstance(index, PoJoin):
-        return [lambda: _chained(index.pairs(probe, block.base, block.rows, room=room, once=once))]
+        return [lambda: _chained(index.pairs(probe, block.arrivals, room=room, once=once))]
     if pieces == 1:
-        return [lambda: _chained(index.pairs(probe, block.base, block.rows, room=room, once=once))]
-    streams = index.pairs(probe, block.base, block.rows, room=room, once=once, parts=pieces)
+        return [lambda: _chained(index.pairs(probe, block.arrivals, room=room, once=once))]
+    streams = index.pairs(probe, block.arrivals, room=room, once=once, parts=pieces)
     return [lambda stream=stream: stream for stream in streams]  # type: ignore[misc]
 
 

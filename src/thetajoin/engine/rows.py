@@ -46,6 +46,15 @@ class Batch:
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
+    def slice(self, start: int, end: int) -> Batch:
+        """The rows ``[start, end)``."""
+        parts = []
+        for part in self.parts:
+            a, b = np.searchsorted(part.rows, [start, end])
+            keys = [k.slice(a, b) if isinstance(k, BytesKey) else k[a:b] for k in part.keys]
+            parts.append(PartRows(part.rows[a:b] - np.int32(start), keys))
+        return Batch(self.table.slice(start, end - start), tuple(parts))
+
     def matchable(self) -> NDArray[np.bool_]:
         """Which rows can match at all: those that some part has."""
         mask = np.zeros(len(self), np.bool_)

@@ -22,6 +22,7 @@ from thetajoin.engine.block import Block, rows_without_columns
 from thetajoin.engine.core import SIDES, Counters, JoinCore
 from thetajoin.engine.rows import make_batch
 from thetajoin.errors import SnapshotError
+from thetajoin.index.arrivals import Arrivals
 
 MAGIC = b"thetajoin\x00"
 VERSION = 1
@@ -106,7 +107,9 @@ def _store(core: JoinCore, side: Any, writer: _Writer) -> dict[str, Any]:
         if block.settled is not None:
             flags = pa.RecordBatch.from_arrays([pa.array(block.settled)], names=["settled"])
             settled = writer.put(flags)
-        blocks.append({"base": block.base, "rows": writer.put(block.table), "settled": settled})
+        arrivals = asdict(block.arrivals)
+        rows = writer.put(block.table)
+        blocks.append({"arrivals": arrivals, "rows": rows, "settled": settled})
     return {"count": store.count, "merges": store.merges, "blocks": blocks}
 
 
@@ -160,10 +163,11 @@ def _fill(core: JoinCore, header: dict[str, Any], reader: _Reader) -> None:
         store, saved = core.stores[side], header["stores"][side]
         for at in saved["blocks"]:
             table = reader.get(at["rows"])
-            store.count = at["base"]
             batch = make_batch(table, side, core.parts, list(table.schema.names))
             times = None if core.clock is None else core.clock.times(table, side)[0]
-            block: Block = store.block_of(batch, times)
+            numbers = at["arrivals"]
+            arrivals = Arrivals(table.num_rows, tuple(numbers["firsts"]), tuple(numbers["starts"]))
+            block: Block = store.block_of(batch, times, arrivals=arrivals)
             if at["settled"] is not None:
                 block.settled = reader.get(at["settled"]).column(0).to_numpy(zero_copy_only=False)
                 block.settled = block.settled.copy()

@@ -20,6 +20,7 @@ from thetajoin.engine.block import (
 )
 from thetajoin.engine.rows import Batch
 from thetajoin.engine.spec import Part, Side
+from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import Mapper
 from thetajoin.window.chain import next_merge
@@ -69,18 +70,29 @@ class Store:
         """Bytes of all indexes."""
         return sum(block.index_bytes for block in self.blocks())
 
-    def block_of(self, batch: Batch, times: Int64 | None, mapper: Mapper | None = None) -> Block:
+    def block_of(
+        self,
+        batch: Batch,
+        times: Int64 | None,
+        *,
+        arrivals: Arrivals | None = None,
+        mapper: Mapper | None = None,
+    ) -> Block:
         """New rows as a block, not yet stored: sorted if there are many, as they came if few."""
         settled: Flags | None = np.zeros(len(batch), np.bool_) if self.config.owes else None
-        args = (self.count, batch, self._shapes, self._stored)
+        arrivals = Arrivals.dense(self.count, len(batch)) if arrivals is None else arrivals
+        args = (arrivals, batch, self._shapes, self._stored)
         if self._can_head and len(batch) <= self.config.head_rows // 2:
             return unsorted_block(*args, settled=settled, times=times, capacity=0)
         return sorted_block(*args, settled=settled, times=times, mapper=mapper)
 
-    def add(self, block: Block) -> None:
-        """Store a block made by `block_of`; then merge what is due."""
+    def add(self, block: Block, arrived: int | None = None) -> None:
+        """Store a block made by `block_of`; then merge what is due.
+
+        `arrived` is how many rows came with it, where it holds only a unit's share of them.
+        """
         self.settle_merge(wait=False)
-        self.count += block.rows
+        self.count += block.rows if arrived is None else arrived
         if not block.rows:
             return
         if not block.indexes:  # the last rows of a table: owed perhaps, but never probed
@@ -99,11 +111,12 @@ class Store:
             self._close_head()
         if self.head is None:
             heads = [Head(shape, self.config.head_rows) for shape in self._shapes]
-            self.head = Block(block.base, block.table, heads, block.settled, block.times)
+            self.head = Block(block.arrivals, block.table, heads, block.settled, block.times)
             shift = 0
         else:
             shift = self.head.rows
             both = [self.head, block]
+            self.head.arrivals = Arrivals.concat([self.head.arrivals, block.arrivals])
             self.head.settled = merged_settled(both)
             self.head.times = merged_times(both)
             self.head.newest = max((b.newest for b in both if b.newest is not None), default=None)
@@ -158,8 +171,8 @@ class Store:
 
     def drop_before(self, first: int) -> None:
         """Drop whole blocks of which every row has an arrival number below `first`."""
-        self.segments = [s for s in self.segments if s.base + s.rows > first]
-        if self.head is not None and self.head.base + self.head.rows <= first:
+        self.segments = [s for s in self.segments if s.arrivals.last >= first]
+        if self.head is not None and self.head.arrivals.last < first:
             self.head = None
 
     def drop_older(self, oldest: int) -> None:
@@ -173,6 +186,6 @@ class Store:
         at = None
         for block in self.blocks():
             block._check()
-            assert at is None or block.base >= at
-            at = block.base + block.rows
-        assert at is None or at <= self.count
+            assert at is None or block.arrivals.first > at
+            at = block.arrivals.last
+        assert at is None or at < self.count

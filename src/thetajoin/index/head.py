@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
+from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval
 from thetajoin.index.po_join import Pairs, stack
 from thetajoin.index.shape import Probe, Shape
@@ -53,12 +54,12 @@ class Head:
         return [key[: self.size].copy() for key in self.keys], self.rid[: self.size].copy()
 
     def pairs(
-        self, probe: Probe, base: int, rows: int, *, room: int, once: bool = False
+        self, probe: Probe, arrivals: Arrivals, *, room: int, once: bool = False
     ) -> list[Iterator[Pairs]]:
         """Matches of a probe batch; O(probes x rows / SIMD width)."""
         if self.size == 0 or probe.size == 0:
             return []
-        visible = probe.visible(base, rows)
+        visible = probe.visible(arrivals)
         if visible is None:
             return []
         intervals = [i for i in probe.intervals if isinstance(i, Interval)]

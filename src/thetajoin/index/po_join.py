@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Int64, Key
+from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval
 from thetajoin.index.shape import Probe, Shape
 from thetajoin.kernels import emit
@@ -182,8 +183,7 @@ class PoJoin:
     def pairs(
         self,
         probe: Probe,
-        base: int,
-        rows: int,
+        arrivals: Arrivals,
         *,
         room: int,
         once: bool = False,
@@ -191,12 +191,12 @@ class PoJoin:
     ) -> list[Iterator[Pairs]]:
         """Matches of a probe batch as `parts` independent streams of ``(probe, row)`` chunks.
 
-        A segment holds the arrival numbers ``[base, base + rows)``. Chunks have at most `room`
-        pairs and are overwritten by the next; the streams may run on different threads.
+        `arrivals` numbers the segment's rows. Chunks have at most `room` pairs and are overwritten
+        by the next; the streams may run on different threads.
         """
         if self.size == 0 or probe.size == 0:
             return []
-        visible = probe.visible(base, rows)
+        visible = probe.visible(arrivals)
         if visible is None:
             return []
         intervals, runs, (starts, ends), drive, windows = self._decide(probe)

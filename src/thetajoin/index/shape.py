@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from thetajoin.batch.keys import Int64
+from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import AnyInterval, Interval
 from thetajoin.kernels.order import order_of
 
@@ -87,24 +88,27 @@ class Probe:
             self._orders[dim] = order
         return order
 
-    def visible(self, base: int, rows: int) -> tuple[bool, Int64, Int64] | None:
-        """Row numbers each probe may see in rows ``[base, base + rows)``; None if none can.
+    def visible(self, arrivals: Arrivals) -> tuple[bool, Int64, Int64] | None:
+        """Row numbers, ends included, each probe may see among `arrivals`; None if none can.
 
         The first item says whether rows have to be checked at all.
         """
-        low_cut = self.see_low is not None and bool((self.see_low > base).any())
-        high_cut = self.see_high is not None and bool((self.see_high < base + rows - 1).any())
-        low = self.see_low - base if self.see_low is not None and low_cut else _NOTHING
-        high = self.see_high - base if self.see_high is not None and high_cut else _NOTHING
-        if (low_cut and bool((low >= rows).all())) or (high_cut and bool((high < 0).all())):
-            return None
+        low = high = _NOTHING
+        low_cut = self.see_low is not None and bool((self.see_low > arrivals.first).any())
+        high_cut = self.see_high is not None and bool((self.see_high < arrivals.last).any())
         if not low_cut and not high_cut:
-            return False, _NOTHING, _NOTHING
-        if not low_cut:
+            return False, low, high
+        if low_cut and self.see_low is not None:
+            low = arrivals.rows_before(self.see_low)
+        else:
             low = np.zeros(self.size, np.int64)
-        if not high_cut:
-            high = np.full(self.size, rows, np.int64)
-        return True, low, high
+        if high_cut and self.see_high is not None:
+            high = arrivals.rows_before(self.see_high + 1) - 1
+        else:
+            high = np.full(self.size, arrivals.rows, np.int64)
+        return (
+            None if bool((low > high).all() or (low >= arrivals.rows).all()) else (True, low, high)
+        )
 
 
 _NOTHING: Int64 = np.zeros(0, np.int64)

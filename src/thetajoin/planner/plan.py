@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from thetajoin.engine.core import JoinCore
 from thetajoin.engine.rows import make_batch
+from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 
@@ -121,7 +122,7 @@ def _plan_part(core: JoinCore, at: int, left: pa.RecordBatch, right: pa.RecordBa
     kernel = index.drive(probe).kind if view.shape.dims else "nested loop"
     pairs = sum(
         len(rows)
-        for stream in index.pairs(probe, 0, right.num_rows, room=1 << 16)
+        for stream in index.pairs(probe, Arrivals.dense(0, right.num_rows), room=1 << 16)
         for rows, _ in stream
     )
     share = pairs / (left.num_rows * right.num_rows) if left.num_rows and right.num_rows else 0.0
