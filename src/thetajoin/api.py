@@ -38,6 +38,19 @@ def join(
     >>> tj.join(here, there, "l.power < r.power").sort_by("rack").to_pydict()["rack_right"]
     [7, 8, 8]
     """
+    if is_spark(left) or is_spark(right):
+        from thetajoin.spark.frames import join_frames
+
+        return join_frames(
+            left,
+            right,
+            on,
+            how=how,
+            window=window,
+            order_by=order_by,
+            suffix=suffix,
+            options=options,
+        )
     core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
     return from_table(core.layout.table(list(_run(core, batches))), _kind(left, "left"))
 
@@ -82,6 +95,20 @@ def self_join(
     >>> tj.self_join(trips, "l.km > r.km AND l.fare < r.fare").to_pydict()
     {'km': [5], 'fare': [9], 'km_right': [3], 'fare_right': [12]}
     """
+    if is_spark(df):
+        from thetajoin.spark.frames import join_frames
+
+        return join_frames(
+            df,
+            df,
+            on,
+            how="inner",
+            window=window,
+            order_by=order_by,
+            suffix=suffix,
+            options=options,
+            self_join=True,
+        )
     kind = _kind(df, "joined")
     batch = to_batch(df, "joined")
     core = _core(batch.schema, batch.schema, on, "inner", window, order_by, suffix, options, True)
@@ -108,6 +135,12 @@ def explain(
     """
     core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
     return make_plan(core, *batches)
+
+
+def is_spark(table: Any) -> bool:
+    """Whether a table is a Spark DataFrame, classic or Connect, without importing pyspark."""
+    kind = type(table)
+    return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.")
 
 
 def _kind(table: Any, what: str) -> Any:

@@ -114,6 +114,7 @@ class JoinCore:
         self.ordering = Ordering(self._order_columns())
         self.watermark: int | None = None
         self.counters = Counters()
+        self.fresh: dict[Side, Block] = {}
         options = config.options
         self.joiner = Joiner(
             self.parts, self.layout, options.chunk_rows, options.workers, config.how != "inner"
@@ -314,10 +315,21 @@ class JoinCore:
             self.counters.unmatched += len(chunk)
             yield self.layout.single(side, block.table, chunk)
 
+    def expired(self, side: Side, last: int, newest: int | None) -> bool:
+        """Whether rows up to an arrival number and an event time can be forgotten."""
+        window = self.config.window
+        if isinstance(window, CountWindow):
+            count = self.stores[side].count
+            return last < CountWindow.first_visible(count, window.size, window.slide)
+        if self.clock is None or self.watermark is None or newest is None:
+            return False
+        return newest < self.watermark - self.clock.reach[side]
+
     def _commit(self, arrivals: dict[Side, Arrival], marks: dict[int, Flags], pairs: int) -> None:
         for side in SIDES:
             for block in self.stores[side].blocks():
                 block.settled = marks.get(id(block), block.settled)
+            self.fresh[side] = arrivals[side].block
             self.stores[side].add(arrivals[side].block, arrivals[side].arrived)
             if side == "l" or not self.config.self_join:
                 self.counters.late_rows += arrivals[side].late
@@ -340,8 +352,11 @@ class JoinCore:
         """Move event time; gives unmatched rows that no later row can match any more."""
         if self.clock is None:
             raise WindowError("advance() moves event time: the join needs a TimeWindow for that")
-        instant = self.clock.instant(watermark)
-        if self.watermark is not None and instant <= self.watermark:
+        yield from self.advance_to(self.clock.instant(watermark))
+
+    def advance_to(self, instant: int) -> Iterator[pa.RecordBatch]:
+        """Move event time to an instant in the unit of the time keys."""
+        if self.clock is None or (self.watermark is not None and instant <= self.watermark):
             return
         self.watermark = instant
         for side in SIDES:
@@ -353,6 +368,19 @@ class JoinCore:
                     block.settled[rows] = True
                     yield from self._unmatched(side, block, rows)
             self.stores[side].drop_older(oldest)
+
+    def next_owed(self) -> int | None:
+        """The watermark from which on a stored row will be owed as unmatched; None if none is."""
+        if self.clock is None:
+            return None
+        times = [
+            int(block.times[~block.settled].min()) + self.clock.reach[side] + 1
+            for side in SIDES
+            if self._gives_unmatched(side)
+            for block in self.stores[side].blocks()
+            if block.settled is not None and block.times is not None and not block.settled.all()
+        ]
+        return min(times, default=None)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """All rows that are still owed as unmatched: nothing more will come."""

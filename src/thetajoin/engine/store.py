@@ -169,6 +169,24 @@ class Store:
         self.segments[start : start + len(parts)] = [merged]
         self.merges += 1
 
+    def settled_of(self, first: int, rows: int) -> Flags:
+        """The marks of rows that arrived together, by their arrival numbers."""
+        block, start = self._holder(first)
+        assert block.settled is not None
+        return block.settled[start : start + rows]
+
+    def settle(self, first: int, flags: Flags) -> None:
+        """Set the marks of rows that arrived together."""
+        block, start = self._holder(first)
+        assert block.settled is not None
+        block.settled[start : start + len(flags)] = flags
+
+    def _holder(self, number: int) -> tuple[Block, int]:
+        for block in self.blocks():
+            if block.arrivals.first <= number <= block.arrivals.last:
+                return block, int(block.arrivals.rows_before(np.array([number]))[0])
+        raise LookupError(number)
+
     def drop_before(self, first: int) -> None:
         """Drop whole blocks of which every row has an arrival number below `first`."""
         self.segments = [s for s in self.segments if s.arrivals.last >= first]

@@ -56,6 +56,15 @@ def check_window(window: Any) -> Window:
     return window
 
 
+def refuse_endless(window: Window, how: How) -> None:
+    """Refuse a stream whose unmatched rows would never come."""
+    if isinstance(window, FullHistory) and how in ("left", "right", "full", "anti"):
+        raise WindowError(
+            f"how={how!r} with FullHistory() would never give an unmatched row, since a later "
+            "row may always match: use a TimeWindow or a CountWindow"
+        )
+
+
 def check_order(order_by: Any) -> tuple[str, str] | None:
     """One column name for both sides, or one for each."""
     match order_by:
@@ -98,11 +107,7 @@ class StreamJoin:
         self._on = on
         self._how: How = parse_how(how)
         self._window = check_window(window)
-        if isinstance(self._window, FullHistory) and self._how in ("left", "right", "full", "anti"):
-            raise WindowError(
-                f"how={how!r} with FullHistory() would never give an unmatched row, since a later "
-                "row may always match: use a TimeWindow or a CountWindow"
-            )
+        refuse_endless(self._window, self._how)
         self._order_by = check_order(order_by)
         self._suffix = suffix
         self._options = Options.parse(options)

@@ -8,8 +8,9 @@ batch of probes by a rebounding search, because the probes are not known when a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,11 +88,45 @@ class PoJoin:
             self.sorted[dim] = gather(values[dim], order)
             self.perm[dim] = gather(where, order)
         self.zone_low, self.zone_high = _zones(self.columns)
+        self._measure()
+
+    def _measure(self) -> None:
+        """Note each tested column's extremes."""
         self._extremes = [
             (low.min(), high.max())
             for low, high in zip(self.zone_low, self.zone_high, strict=True)
             if self.size
         ]
+
+    def arrays(self) -> dict[str, NDArray[Any] | None]:
+        """Everything the index consists of, by name; `from_arrays` takes it back."""
+        named: dict[str, NDArray[Any] | None] = {
+            name: getattr(self, name)
+            for name in ("rid", "run", "primary", "columns", "zone_low", "zone_high")
+        }
+        for dim in self.shape.setters:
+            named[f"sorted {dim}"], named[f"perm {dim}"] = self.sorted[dim], self.perm[dim]
+        for dim, dictionary in enumerate(self.dictionaries):
+            if dictionary is not None:
+                named[f"offsets {dim}"], named[f"data {dim}"] = dictionary.offsets, dictionary.data
+        return named
+
+    @classmethod
+    def from_arrays(cls, shape: Shape, named: Mapping[str, Any]) -> PoJoin:
+        """The index that `arrays` described, without building or copying anything."""
+        index = cls.__new__(cls)
+        index.shape = shape
+        for name in ("rid", "run", "primary", "columns", "zone_low", "zone_high"):
+            setattr(index, name, named[name])
+        index.size = len(index.rid)
+        index.sorted = {dim: named[f"sorted {dim}"] for dim in shape.setters}
+        index.perm = {dim: named[f"perm {dim}"] for dim in shape.setters}
+        index.dictionaries = [
+            BytesKey(named[f"offsets {dim}"], named[f"data {dim}"]) if spec.is_bytes else None
+            for dim, spec in enumerate(shape.dims)
+        ]
+        index._measure()
+        return index
 
     @staticmethod
     def _mixed(keys: list[Int64]) -> Int64 | None:
@@ -110,10 +145,7 @@ class PoJoin:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays of the index."""
-        arrays = [self.rid, self.run, self.primary, self.columns, self.zone_low, self.zone_high]
-        arrays += [*self.sorted.values(), *self.perm.values()]
-        dictionaries = sum(d.nbytes for d in self.dictionaries if d is not None)
-        return sum(a.nbytes for a in arrays if a is not None) + dictionaries
+        return sum(array.nbytes for array in self.arrays().values() if array is not None)
 
     def keys(self) -> list[Key]:
         """The keys again, in primary order as `rid` is: what a merge starts from."""

@@ -1,0 +1,1 @@
+"""Joins of Spark DataFrames; the only package that imports pyspark."""

@@ -1,0 +1,120 @@
+"""Built segments, kept where every Python worker of a host can map them.
+
+The state store is the truth; this is a cache beside it. A layout file named by the state's token
+lists the segments' files. A token that is not here (a retry, another host, a restart) means that
+the segments are built again from the state store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import uuid
+import warnings
+from pathlib import Path
+from typing import Any
+
+from thetajoin.engine.block import Block
+from thetajoin.engine.blockfile import read_block, write_block
+from thetajoin.engine.core import SIDES, JoinCore
+
+# Layouts kept for a unit: the newest, and the one before it, which a retry goes back to.
+KEPT = 2
+
+
+def cache_root() -> Path:
+    """Spark's local directory, where an executor's files are removed with it."""
+    given = os.environ.get("SPARK_LOCAL_DIRS") or os.environ.get("SPARK_EXECUTOR_DIRS")
+    return Path((given or tempfile.gettempdir()).split(",")[0])
+
+
+class SegmentCache:
+    """The segment files of one unit of one join on this host."""
+
+    def __init__(self, label: str, unit: int) -> None:
+        self._folder = cache_root() / f"thetajoin-{label}" / str(unit)
+        self._names: dict[int, tuple[Block, str]] = {}
+        self._broken = False
+
+    def save(self, token: str, core: JoinCore) -> None:
+        """Write the segments that have no file yet, then the layout; old files go.
+
+        A full disk costs speed only: other workers then build from the state store.
+        """
+        if self._broken:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            layout: dict[str, list[str]] = {}
+            for side in SIDES:
+                segments = core.stores[side].segments
+                names = [self._file_of(block) for block in segments]
+                layout[side] = names
+                for at, name in enumerate(names):
+                    segments[at] = self._mapped(name, segments[at], core, side)
+            partial = self._folder / f"{token}.partial"
+            partial.write_text(json.dumps(layout))
+            os.replace(partial, self._folder / f"{token}.json")
+            self._sweep()
+        except OSError as error:
+            self._broken = True
+            warnings.warn(
+                f"thetajoin: segment files cannot be written to {self._folder} ({error}); "
+                "workers will rebuild segments from the state store",
+                stacklevel=2,
+            )
+
+    def _file_of(self, block: Block) -> str:
+        known = self._names.get(id(block))
+        if known is not None and known[0] is block:
+            return known[1]
+        name = f"{uuid.uuid4().hex}.segment"
+        write_block(self._folder / name, block)
+        return name
+
+    def _mapped(self, name: str, block: Block, core: JoinCore, side: Any) -> Block:
+        """The block on mapped memory, so that all workers of the host share its pages."""
+        known = self._names.get(id(block))
+        if known is not None and known[0] is block:
+            return block
+        mapped = self._read(name, core, side)
+        mapped.settled = block.settled
+        return mapped
+
+    def _read(self, name: str, core: JoinCore, side: Any) -> Block:
+        shapes = [part.views[side].shape for part in core.parts]
+        owes = core.stores[side].config.owes
+        block = read_block(self._folder / name, shapes, owes=owes)
+        self._names[id(block)] = block, name
+        return block
+
+    def load(self, token: str, core: JoinCore) -> bool:
+        """Map the segments of a layout into an empty core; False if they are not here."""
+        try:
+            layout = json.loads((self._folder / f"{token}.json").read_text())
+            for side in SIDES:
+                core.stores[side].segments = [self._read(name, core, side) for name in layout[side]]
+        except (OSError, ValueError, KeyError):
+            return False
+        return True
+
+    def _sweep(self) -> None:
+        """Remove layouts but the newest few, and segments that none of them names."""
+        layouts = sorted(self._folder.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
+        for old in layouts[:-KEPT]:
+            old.unlink(missing_ok=True)
+        named = set()
+        for layout in layouts[-KEPT:]:
+            for names in json.loads(layout.read_text()).values():
+                named.update(names)
+        for segment in self._folder.glob("*.segment"):
+            if segment.name not in named:
+                segment.unlink(missing_ok=True)
+        self._names = {k: v for k, v in self._names.items() if v[1] in named}
+
+
+def remove_cache(label: str) -> None:
+    """Remove all of a join's segment files on this host."""
+    shutil.rmtree(cache_root() / f"thetajoin-{label}", ignore_errors=True)

@@ -1,0 +1,41 @@
+"""Which way a join of Spark DataFrames goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thetajoin.errors import SchemaError
+from thetajoin.spark.stream import stream_join
+from thetajoin.window.spec import Window
+
+
+def join_frames(
+    left: Any,
+    right: Any,
+    on: Any,
+    *,
+    how: str,
+    window: Window | None,
+    order_by: Any,
+    suffix: str,
+    options: dict[str, Any],
+    self_join: bool = False,
+) -> Any:
+    """Join two Spark DataFrames of which at least one streams."""
+    for df, name in ((left, "left"), (right, "right")):
+        if not hasattr(df, "isStreaming"):
+            raise SchemaError(
+                f"the {name} input is a {type(df).__name__} and the other a Spark DataFrame: "
+                "make both Spark DataFrames (spark.createDataFrame)"
+            )
+    return stream_join(
+        left,
+        right,
+        on,
+        how=how,
+        window=window,
+        order_by=order_by,
+        suffix=suffix,
+        self_join=self_join,
+        options=dict(options),
+    )

@@ -1,0 +1,75 @@
+"""A streaming join as a value that travels to Spark's Python workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.layout import How
+from thetajoin.engine.options import Options
+from thetajoin.engine.share import Share
+from thetajoin.window.spec import window_from_dict
+
+# Changes when state written by an older version can no longer be read.
+STATE_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class UnitSpec:
+    """Everything a unit needs to know; plain values only, so that pickling it is cheap."""
+
+    on: str
+    how: How
+    window: dict[str, Any]
+    order_by: tuple[str, str] | None
+    suffix: str
+    self_join: bool
+    units: int
+    left_schema: bytes
+    right_schema: bytes
+    label: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must not change against a checkpoint's state."""
+        return {
+            "format": STATE_FORMAT,
+            "condition": self.on,
+            "how": self.how,
+            "window": self.window,
+            "order_by": None if self.order_by is None else list(self.order_by),
+            "number of units": self.units,
+            "left columns": str(self.schema("left")),
+            "right columns": str(self.schema("right")),
+            "self-join": self.self_join,
+        }
+
+    def schema(self, side: str) -> pa.Schema:
+        """A side's Arrow schema."""
+        saved = self.left_schema if side == "left" else self.right_schema
+        return pa.ipc.read_schema(pa.py_buffer(saved))
+
+    @cached_property
+    def config(self) -> JoinConfig:
+        """The embedded engine's configuration."""
+        return JoinConfig(
+            self.on,
+            self.schema("left"),
+            self.schema("right"),
+            how=self.how,
+            window=window_from_dict(self.window),
+            order_by=self.order_by,
+            suffix=self.suffix,
+            self_join=self.self_join,
+            # A micro-batch becomes a segment, which other workers can map; merges are part of it.
+            options=Options(**{"threads": 1, "merge": "inline", "head_rows": 0, **self.options}),
+        )
+
+    def core(self, unit: int) -> JoinCore:
+        """An empty join with this unit's share."""
+        return JoinCore(self.config, Share.of(self.how, unit, self.units))

@@ -1,0 +1,207 @@
+"""Joins of streaming DataFrames.
+
+```
+left, right -> all columns and a hash of them                    (Spark SQL)
+            -> pack: a partition's rows as one Arrow blob, a row for each unit   (mapInArrow)
+            -> groupBy(unit).transformWithState: the unit joins and stores its share
+            -> observe the units' numbers, drop the rows that carry them         (Spark SQL)
+```
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+import warnings
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.layout import How, parse_how
+from thetajoin.engine.options import Options
+from thetajoin.engine.stream import check_order, check_window, refuse_endless
+from thetajoin.errors import OptionError, SchemaError, WindowError
+from thetajoin.predicate import condition_text
+from thetajoin.spark.pack import HASH, PACKED, packer
+from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.unit import METRICS, JoinUnit
+from thetajoin.spark.unit_keys import UNIT_KEYS
+from thetajoin.window.spec import CountWindow, TimeWindow, Window
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+WATERMARK = "spark.watermarkDelayMs"
+_numbers = itertools.count()
+
+
+def stream_join(
+    left: Any,
+    right: Any,
+    on: Any,
+    *,
+    how: str,
+    window: Window | None,
+    order_by: Any,
+    suffix: str,
+    self_join: bool,
+    options: dict[str, Any],
+) -> Any:
+    """The join of two streaming DataFrames, as a streaming DataFrame."""
+    kind = parse_how(how)
+    checked = check_window(window)
+    refuse_endless(checked, kind)
+    order = check_order(order_by)
+    if isinstance(checked, CountWindow) and order is None:
+        raise WindowError(
+            "a CountWindow on Spark needs order_by, a column (or one per side) that orders the rows"
+        )
+    if isinstance(checked, TimeWindow):
+        check_watermark(left, checked.left_time, "left")
+        check_watermark(right, checked.right_time, "right")
+    schemas = arrow_schema(left), arrow_schema(right)
+    units = _take_units(left, kind, options)
+    config = JoinConfig(
+        on,
+        *schemas,
+        how=kind,
+        window=checked,
+        order_by=order,
+        suffix=suffix,
+        self_join=self_join,
+        options=Options.parse(options),
+    )
+    core = JoinCore(config)
+    spec = UnitSpec(
+        on=condition_text(on),
+        how=kind,
+        window=checked.to_dict(),
+        order_by=order,
+        suffix=suffix,
+        self_join=self_join,
+        units=units,
+        left_schema=schemas[0].serialize().to_pybytes(),
+        right_schema=schemas[1].serialize().to_pybytes(),
+        label=uuid.uuid4().hex[:12],
+        options=options,
+    )
+    use_rocksdb(left.sparkSession)
+    packed = _packed(left, 0, units)
+    if not self_join:
+        packed = packed.union(_packed(right, 1, units))
+    output = output_schema(core, left, right)
+    timed = isinstance(checked, TimeWindow)
+    joined = packed.groupBy("unit").transformWithStateInPandas(
+        JoinUnit(spec),
+        StructType([*output.fields, StructField(METRICS, StringType())]),
+        "Append",
+        "EventTime" if timed else "None",
+    )
+    return _finished(joined, output, units, left, checked)
+
+
+def _packed(df: Any, side: int, units: int) -> Any:
+    hashed = F.xxhash64(*[F.col(_quoted(name)) for name in _hashable(df)]).alias(HASH)
+    return df.select("*", hashed).mapInArrow(packer(side, units), PACKED)
+
+
+def _hashable(df: Any) -> list[str]:
+    """Columns that Spark can hash; maps it cannot."""
+    return [f.name for f in df.schema.fields if "map<" not in f.dataType.simpleString()]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _take_units(df: Any, how: How, options: dict[str, Any]) -> int:
+    """The number of units: as asked, or one for each state partition and core."""
+    asked = options.pop("units", None)
+    session = df.sparkSession
+    partitions = int(session.conf.get("spark.sql.shuffle.partitions"))
+    if asked is None:
+        try:
+            cores = session.sparkContext.defaultParallelism
+        except Exception:  # Spark Connect has no context, and says so in its own way
+            cores = 4
+        asked = 1 if how == "full" else min(partitions, cores, len(UNIT_KEYS))
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked <= len(UNIT_KEYS):
+        raise OptionError(f"units={asked!r}: must be a whole number from 1 to {len(UNIT_KEYS)}")
+    if how == "full" and asked > 1:
+        raise OptionError("a full join needs units=1: each side must see all of the other")
+    if partitions > 4 * max(asked, 4):
+        warnings.warn(
+            f"thetajoin: {asked} units use {asked} of {partitions} state partitions, and Spark "
+            f"starts a task for each: set spark.sql.shuffle.partitions to {asked}",
+            stacklevel=4,
+        )
+    return asked
+
+
+def use_rocksdb(session: Any) -> None:
+    """Spark keeps this operator's state only in RocksDB; say so when choosing it."""
+    if session.conf.get(PROVIDER, "") == ROCKSDB:
+        return
+    session.conf.set(PROVIDER, ROCKSDB)
+    warnings.warn(
+        f"thetajoin: {PROVIDER} is now RocksDBStateStoreProvider in this session, the only one "
+        "Spark's transformWithState works with; queries begun with another keep theirs",
+        stacklevel=4,
+    )
+
+
+def check_watermark(df: Any, column: str, side: str) -> None:
+    """A time window in a stream needs to know how late rows may come."""
+    if column not in df.columns:
+        raise WindowError(
+            f"the window's time column {column!r} is not in the {side} input; "
+            f"it has {', '.join(df.columns)}"
+        )
+    if df.isStreaming and WATERMARK not in (df.schema[column].metadata or {}):
+        raise WindowError(
+            f"the {side} stream has no watermark on {column!r}: call "
+            f"withWatermark({column!r}, '10 minutes') on it before the join"
+        )
+
+
+def arrow_schema(df: Any) -> pa.Schema:
+    """A DataFrame's schema as the engine sees it."""
+    try:
+        schema = to_arrow_schema(df.schema, timezone="UTC")
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise SchemaError(f"a column's type cannot be carried by Arrow: {reason}") from error
+    return pa.schema([field.remove_metadata() for field in schema])
+
+
+def output_schema(core: JoinCore, left: Any, right: Any) -> StructType:
+    """The output's columns with Spark's own types."""
+    fields = [*left.schema.fields, *([] if core.layout.only_left else right.schema.fields)]
+    return StructType(
+        [
+            StructField(name, field.dataType, True)
+            for name, field in zip(core.layout.schema.names, fields, strict=True)
+        ]
+    )
+
+
+def _finished(joined: Any, output: StructType, units: int, left: Any, window: Window) -> Any:
+    """Observe the units' numbers, then leave only the output's columns."""
+    mark = F.col(METRICS)
+    numbers = [
+        F.max(F.when(mark.startswith(f"{unit}|"), mark)).alias(f"unit_{unit}")
+        for unit in range(units)
+    ]
+    observed = joined.observe(f"thetajoin_{next(_numbers)}", *numbers).where(mark.isNull())
+    columns = []
+    for field in output.fields:
+        column = F.col(_quoted(field.name))
+        if isinstance(window, TimeWindow) and field.name == window.left_time:
+            # Downstream operators, another join among them, go on with the left side's event time.
+            delay = left.schema[field.name].metadata[WATERMARK]
+            column = column.alias(field.name, metadata={WATERMARK: delay})
+        columns.append(column)
+    return observed.select(*columns)

@@ -1,0 +1,267 @@
+"""A unit of a streaming join: Spark's stateful processor around the embedded engine.
+
+The state store holds each unit's share of the rows, one blob for each micro-batch and side, written
+once and removed when the window has passed them; the marks of outer joins; and a description with a
+token that is new with every update. Everything else can be built from these.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming import StatefulProcessor
+
+from thetajoin.engine.core import SIDES, Counters, JoinCore
+from thetajoin.engine.rows import make_batch
+from thetajoin.engine.spec import Side
+from thetajoin.errors import SnapshotError
+from thetajoin.index.arrivals import Arrivals
+from thetajoin.spark.cache import SegmentCache
+from thetajoin.spark.pack import unpack
+from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.unit_keys import UNIT_KEYS
+from thetajoin.window.spec import TimeWindow
+
+METRICS = "__thetajoin_metrics"
+# Units whose join a Python worker keeps at hand.
+REMEMBERED = 16
+
+
+@dataclass
+class Held:
+    """A unit's join as this worker has it, and what the state store knows of its rows."""
+
+    token: str
+    core: JoinCore
+    cache: SegmentCache
+    entries: list[tuple[Side, int, int, int | None]] = field(default_factory=list)
+    timer: int | None = None
+    origin: str = "state"
+
+
+_REMEMBERED: OrderedDict[tuple[str, int], Held] = OrderedDict()
+
+
+class JoinUnit(StatefulProcessor):  # type: ignore[misc]
+    """Joins what arrives with what it stores; called by Spark once a micro-batch."""
+
+    def __init__(self, spec: UnitSpec) -> None:
+        self._spec = spec
+
+    def init(self, handle: Any) -> None:
+        """Called by Spark before any rows, in every task."""
+        self._handle = handle
+        self._description = handle.getValueState("description", "json string")
+        self._rows = handle.getMapState("rows", "id string", "blob binary")
+        self._marks = handle.getValueState("marks", "l binary, r binary")
+
+    def close(self) -> None:
+        """Called by Spark at the end of a task; nothing is held open."""
+
+    def handleInputRows(
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,
+    ) -> Iterator[pd.DataFrame]:
+        """New blobs of both sides: join, store, and give out the matches."""
+        blobs: dict[int, list[bytes]] = {0: [], 1: []}
+        for frame in rows:
+            for side, blob in zip(frame["side"], frame["blob"], strict=True):
+                blobs[int(side)].append(blob)
+        yield from self._step(UNIT_KEYS.index(key[0]), blobs, timerValues)
+
+    def handleExpiredTimer(
+        self,
+        key: Any,
+        timerValues: Any,
+        expiredTimerInfo: Any,
+    ) -> Iterator[pd.DataFrame]:
+        """The watermark has passed rows that are owed, and nothing else has woken the unit."""
+        yield from self._step(UNIT_KEYS.index(key[0]), {0: [], 1: []}, timerValues)
+
+    def _step(
+        self, unit: int, blobs: dict[int, list[bytes]], timers: Any
+    ) -> Iterator[pd.DataFrame]:
+        begun = time.perf_counter()
+        # Taken out until it is saved: a task that fails in between leaves nothing half done here.
+        held = self._load(unit, _REMEMBERED.pop((self._spec.label, unit), None))
+        core = held.core
+        before = asdict(core.counters)
+        held.core.fresh = {}
+        if isinstance(core.config.window, TimeWindow):
+            watermark = timers.getCurrentWatermarkInMs()
+            if watermark > 0:
+                for batch in core.advance_to(watermark * 1000):
+                    yield frame(batch)
+        left = unpack(blobs[0], core.given["l"])
+        right = left if self._spec.self_join else unpack(blobs[1], core.given["r"])
+        if left.num_rows or right.num_rows:
+            for batch in core.run(left, right):
+                yield frame(batch)
+        self._save(unit, held)
+        yield metrics_frame(core, unit, held.origin, before, time.perf_counter() - begun)
+
+    def _load(self, unit: int, remembered: Held | None) -> Held:
+        """The unit's join at the state store's version: at hand, mapped, or built again."""
+        saved = self._description.get()
+        if saved is None:
+            core = self._spec.core(unit)
+            return Held("", core, SegmentCache(self._spec.label, unit), origin="memory")
+        description = json.loads(saved[0])
+        check_identity(description["identity"], self._spec.identity)
+        if remembered is not None and remembered.token == description["token"]:
+            remembered.origin = "memory"
+            return remembered
+        core = self._spec.core(unit)
+        held = Held(description["token"], core, SegmentCache(self._spec.label, unit))
+        held.entries = [(side, *rest) for side, *rest in description["entries"]]
+        held.timer = description["timer"]
+        if held.cache.load(held.token, core):
+            held.origin = "files"
+        else:
+            self._rebuild(held)
+        for side in SIDES:
+            core.stores[side].count = description["counts"][side]
+        core.watermark = description["watermark"]
+        core.counters = Counters(**description["counters"])
+        self._restore_marks(held)
+        return held
+
+    def _rebuild(self, held: Held) -> None:
+        """Build the segments from the rows in the state store."""
+        core = held.core
+        for side, first, rows, _ in held.entries:
+            blob = self._rows.getValue((f"{side}{first}",))[0]
+            table = pa.ipc.open_stream(blob).read_next_batch()
+            for role in SIDES if self._spec.self_join else (side,):
+                batch = make_batch(table, role, core.parts, list(table.schema.names))
+                times = None if core.clock is None else core.clock.times(table, role)[0]
+                store = core.stores[role]
+                store.count = first
+                store.add(store.block_of(batch, times, arrivals=Arrivals.dense(first, rows)))
+
+    def _restore_marks(self, held: Held) -> None:
+        saved = self._marks.get() if any(s.config.owes for s in held.core.stores.values()) else None
+        for side, packed in zip(SIDES, saved or (None, None), strict=True):
+            store = held.core.stores[side]
+            if packed is None or not store.config.owes:
+                continue
+            flags = np.unpackbits(np.frombuffer(packed, np.uint8)).astype(np.bool_)
+            at = 0
+            for of, first, rows, _ in held.entries:
+                if of == side:
+                    store.settle(first, flags[at : at + rows])
+                    at += rows
+
+    def _save(self, unit: int, held: Held) -> None:
+        """Write what is new, remove what has expired, and give the state a new token."""
+        core, spec = held.core, self._spec
+        for side in SIDES[:1] if spec.self_join else SIDES:
+            block = core.fresh.get(side)
+            if block is not None and block.rows:
+                first = block.arrivals.first
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, block.table.schema) as writer:
+                    writer.write_batch(block.table)
+                self._rows.updateValue((f"{side}{first}",), (sink.getvalue().to_pybytes(),))
+                held.entries.append((side, first, block.rows, block.newest))
+        kept = []
+        for side, first, rows, newest in held.entries:
+            if core.expired(side, first + rows - 1, newest):
+                self._rows.removeKey((f"{side}{first}",))
+            else:
+                kept.append((side, first, rows, newest))
+        held.entries = kept
+        self._save_marks(held)
+        self._set_timer(held)
+        held.token = uuid.uuid4().hex
+        description = {
+            "identity": spec.identity,
+            "token": held.token,
+            "entries": held.entries,
+            "counts": {side: core.stores[side].count for side in SIDES},
+            "watermark": core.watermark,
+            "counters": asdict(core.counters),
+            "timer": held.timer,
+        }
+        self._description.update((json.dumps(description),))
+        held.cache.save(held.token, core)
+        _REMEMBERED[spec.label, unit] = held
+        while len(_REMEMBERED) > REMEMBERED:
+            _REMEMBERED.popitem(last=False)
+
+    def _save_marks(self, held: Held) -> None:
+        packed: list[bytes | None] = [None, None]
+        for at, side in enumerate(SIDES):
+            store = held.core.stores[side]
+            if store.config.owes:
+                parts = [store.settled_of(f, n) for of, f, n, _ in held.entries if of == side]
+                packed[at] = np.packbits(np.concatenate(parts)).tobytes() if parts else b""
+        if any(p is not None for p in packed):
+            self._marks.update(tuple(packed))
+
+    def _set_timer(self, held: Held) -> None:
+        """Have the unit woken when the watermark passes the next row that is owed."""
+        owed = held.core.next_owed()
+        due = None if owed is None else -(-owed // 1000)
+        if due == held.timer:
+            return
+        if held.timer is not None:
+            self._handle.deleteTimer(held.timer)
+        if due is not None:
+            self._handle.registerTimer(due)
+        held.timer = due
+
+
+def check_identity(saved: dict[str, Any], now: dict[str, Any]) -> None:
+    """Refuse state that another join has written."""
+    for what, value in now.items():
+        if saved.get(what) != value:
+            raise SnapshotError(
+                f"thetajoin: the checkpoint holds the state of another join: its {what} was "
+                f"{saved.get(what)!r} and is now {value!r}; use a new checkpointLocation"
+            )
+
+
+def frame(batch: pa.RecordBatch) -> pd.DataFrame:
+    """Output rows as pandas sees them, without a copy."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns[METRICS] = pa.nulls(batch.num_rows, pa.string())
+    arrays = {name: pd.arrays.ArrowExtensionArray(column) for name, column in columns.items()}
+    return pd.DataFrame(arrays, copy=False)
+
+
+def metrics_frame(
+    core: JoinCore, unit: int, origin: str, before: dict[str, int], seconds: float
+) -> pd.DataFrame:
+    """One row that carries the unit's numbers of this micro-batch."""
+    stores, counters = core.stores, asdict(core.counters)
+    all_rows = unit == 0  # every unit sees every row; counted once
+    numbers = {
+        "unit": unit,
+        "pairs": counters["pairs"] - before["pairs"],
+        "unmatched": counters["unmatched"] - before["unmatched"],
+        "late_rows": (counters["late_rows"] - before["late_rows"]) * all_rows,
+        "null_times": (counters["null_times"] - before["null_times"]) * all_rows,
+        "window_left": stores["l"].rows,
+        "window_right": stores["r"].rows,
+        "segments": len(stores["l"].segments) + len(stores["r"].segments),
+        "index_bytes": stores["l"].index_bytes + stores["r"].index_bytes,
+        "from": origin,
+        "ms": round(seconds * 1000, 1),
+    }
+    columns = [pa.nulls(1, field.type) for field in core.layout.schema]
+    row = frame(pa.RecordBatch.from_arrays(columns, schema=core.layout.schema))
+    text = pa.array([f"{unit}|{json.dumps(numbers)}"], pa.string())
+    row[METRICS] = pd.arrays.ArrowExtensionArray(text)
+    return row
