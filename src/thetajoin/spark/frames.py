@@ -28,6 +28,11 @@ def join_frames(
                 f"the {name} input is a {type(df).__name__} and the other a Spark DataFrame: "
                 "make both Spark DataFrames (spark.createDataFrame)"
             )
+    if not left.isStreaming and not right.isStreaming:
+        raise SchemaError(
+            "both DataFrames are tables, and only joins with a stream run on Spark so far: join "
+            "them here with tj.join(left.toArrow(), right.toArrow(), ...)"
+        )
     return stream_join(
         left,
         right,

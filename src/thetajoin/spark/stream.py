@@ -28,6 +28,7 @@ from thetajoin.errors import OptionError, SchemaError, WindowError
 from thetajoin.predicate import condition_text
 from thetajoin.spark.pack import HASH, PACKED, packer
 from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.static import static_join
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.window.spec import CountWindow, TimeWindow, Window
@@ -49,11 +50,14 @@ def stream_join(
     suffix: str,
     self_join: bool,
     options: dict[str, Any],
+    unit_class: type[JoinUnit] = JoinUnit,
 ) -> Any:
     """The join of two streaming DataFrames, as a streaming DataFrame."""
     kind = parse_how(how)
     checked = check_window(window)
-    refuse_endless(checked, kind)
+    both = left.isStreaming and right.isStreaming
+    if both:
+        refuse_endless(checked, kind)
     order = check_order(order_by)
     if isinstance(checked, CountWindow) and order is None:
         raise WindowError(
@@ -88,14 +92,17 @@ def stream_join(
         label=uuid.uuid4().hex[:12],
         options=options,
     )
+    output = output_schema(core, left, right)
+    if not both:
+        stream, table = (left, right) if left.isStreaming else (right, left)
+        return static_join(stream, table, spec, "l" if left.isStreaming else "r", output)
     use_rocksdb(left.sparkSession)
     packed = _packed(left, 0, units)
     if not self_join:
         packed = packed.union(_packed(right, 1, units))
-    output = output_schema(core, left, right)
     timed = isinstance(checked, TimeWindow)
     joined = packed.groupBy("unit").transformWithStateInPandas(
-        JoinUnit(spec),
+        unit_class(spec),
         StructType([*output.fields, StructField(METRICS, StringType())]),
         "Append",
         "EventTime" if timed else "None",

@@ -1,0 +1,56 @@
+"""One Spark session for all tests; they skip with a reason where Spark cannot run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark.harness import Streams
+
+
+def _java() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java") is not None or bool(home and Path(home, "bin", "java").exists())
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    if not _java():
+        pytest.skip("Spark needs Java 17 or newer, and no java is on the PATH or in JAVA_HOME")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    local = tmp_path_factory.mktemp("spark-local")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(local),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(local / "warehouse"),
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        # Compiling a stage takes longer than running it on a few rows.
+        "spark.sql.codegen.wholeStage": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("thetajoin-tests")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def streams(spark: Any, tmp_path: Path) -> Streams:
+    """Makes streams from rows, runs queries over them and stops what is left running."""
+    return Streams(spark, tmp_path)
