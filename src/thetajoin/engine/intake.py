@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import INT64_MIN, BytesKey, Int64, encode
+from thetajoin.batch.keys import INT64_MIN, BytesKey, Int64, encode, is_bytes_type
 from thetajoin.engine.rows import evaluate_side
 from thetajoin.engine.spec import Side
 from thetajoin.errors import SchemaError, WindowError
@@ -172,7 +172,12 @@ class Ordering:
 
     @staticmethod
     def _ranks(left: pa.Array, right: pa.Array) -> tuple[Int64, Int64]:
-        """Ranks of both sides' values among all of them; NULL is 0."""
+        """Integers that order both sides' values; with NULL among them, ranks, of which it is 0."""
+        if not is_bytes_type(left.type) and not left.null_count and not right.null_count:
+            plain = encode(left), encode(right)
+            assert not isinstance(plain[0], BytesKey)
+            assert not isinstance(plain[1], BytesKey)
+            return plain  # type: ignore[return-value]
         both = pa.concat_arrays([left, right])
         null = ~both.is_valid().to_numpy(zero_copy_only=False)
         keys = encode(both.drop_null())

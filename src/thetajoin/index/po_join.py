@@ -24,7 +24,7 @@ from thetajoin.kernels.order import gather, order_of
 from thetajoin.kernels.search import first_above, first_at_least, narrow
 
 Int32 = NDArray[np.int32]
-Span = tuple[Int64, Int64]
+Span = tuple[Int32, Int32]
 Pairs = tuple[Int32, Int32]
 Mapper = Callable[[Callable[[int], Int32], Sequence[int]], Sequence[Int32]]
 
@@ -178,38 +178,43 @@ class PoJoin:
 
     def _runs(self, probe: Probe, intervals: list[Interval]) -> Span:
         """Each probe's run of equal keys; the same positions in every key's order."""
-        starts = np.zeros(probe.size, np.int64)
-        ends = np.full(probe.size, self.size, np.int64)
-        if self.run is not None:
-            lows = [intervals[i].low for i in self.shape.run]
-            run = self._mixed([low for low in lows if low is not None])
-            assert run is not None
-            order = order_of(run)
-            first_at_least(self.run, run, order, starts)
-            first_above(self.run, run, order, ends)
+        if self.run is None:
+            # One run; the two arrays are shared by all keys and never written to.
+            return np.zeros(probe.size, np.int32), np.full(probe.size, self.size, np.int32)
+        starts, ends = np.empty(probe.size, np.int32), np.empty(probe.size, np.int32)
+        lows = [intervals[i].low for i in self.shape.run]
+        run = self._mixed([low for low in lows if low is not None])
+        assert run is not None
+        order = order_of(run)
+        first_at_least(self.run, run, order, starts)
+        first_above(self.run, run, order, ends)
         return starts, ends
 
     def _narrowed(self, probe: Probe, dim: int, asked: Interval, keys: Int64, runs: Span) -> Span:
         """The part of each run, in the order of `keys`, that lies in the probe's interval."""
-        starts, ends = runs[0].copy(), runs[1].copy()
         if self.run is not None:
+            starts, ends = runs[0].copy(), runs[1].copy()
             low = asked.low if asked.low is not None else _NO_KEYS
             high = asked.high if asked.high is not None else _NO_KEYS
             narrow(keys, low, high, asked.low is not None, asked.high is not None, starts, ends)
             return starts, ends
+        starts, ends = runs
         order = probe.order(dim, asked)
         if asked.low is not None:
+            starts = np.empty(probe.size, np.int32)
             first_at_least(keys, asked.low, order, starts)
         if asked.high is not None:
+            ends = np.empty(probe.size, np.int32)
             first_above(keys, asked.high, order, ends)
         return starts, ends
 
-    def _sweep(self, probe: Probe, dim: int, asked: Interval, run_starts: Int64) -> Int32:
+    def _sweep(self, probe: Probe, dim: int, asked: Interval, run_starts: Int32) -> Int32:
         """The order of probes in which a key's window moves least: by run, then by its bound."""
         order = probe.order(dim, asked)
         if self.run is None:
             return order
-        swept: Int32 = gather(order, order_of(gather(run_starts, order)))
+        run_of = gather(run_starts, order).astype(np.int64)
+        swept: Int32 = gather(order, order_of(run_of))
         return swept
 
     def pairs(
@@ -329,13 +334,13 @@ class PoJoin:
         probe: Probe,
         intervals: list[Interval],
         runs: Span,
-        starts: Int64,
-        ends: Int64,
+        starts: Int32,
+        ends: Int32,
     ) -> tuple[Drive, Span]:
         """Pick the cheapest emitter from exact counts: search positions say how long ranges are."""
-        nothing = (_NO_KEYS, _NO_KEYS)
+        nothing = (_NO_ROWS, _NO_ROWS)
         needed = self._needed(intervals)
-        reach = float(np.maximum(ends - starts, 0).sum())
+        reach = float(emit.total_reach(starts, ends))
         if not needed:
             return Drive("ranges", None, reach), nothing
         touched = self._touched(probe, intervals, needed, starts, ends)
@@ -357,8 +362,8 @@ class PoJoin:
         probe: Probe,
         intervals: list[Interval],
         needed: tuple[int, ...],
-        starts: Int64,
-        ends: Int64,
+        starts: Int32,
+        ends: Int32,
     ) -> float:
         """Blocks that a scan could not skip, estimated from a few probes."""
         sample = np.unique(np.linspace(0, probe.size - 1, SAMPLED_PROBES).astype(np.int64))
@@ -394,6 +399,7 @@ class PoJoin:
 
 
 _NO_KEYS: Int64 = np.zeros(0, np.int64)
+_NO_ROWS: Int32 = np.zeros(0, np.int32)
 
 
 def concat_keys(keys: list[Key]) -> Key:

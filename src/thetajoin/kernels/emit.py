@@ -203,6 +203,15 @@ def _between(word, at, first, last):
 
 
 @kernel
+def total_reach(starts, ends):
+    """How many rows all ranges have together."""
+    total = 0
+    for p in range(starts.size):
+        total += max(0, np.int64(ends[p]) - starts[p])
+    return total
+
+
+@kernel
 def window_moves(order, begins, finishes):
     """How many bits `emit_bitmap` will set and clear for these windows: its exact cost."""
     total = 0

@@ -13,7 +13,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,6 +36,21 @@ METRICS = "__thetajoin_metrics"
 REMEMBERED = 16
 
 
+class Entry(NamedTuple):
+    """Rows in the state store: one side's share of a micro-batch."""
+
+    side: Side
+    first: int
+    rows: int
+    newest: int | None
+    size: int
+
+    @property
+    def key(self) -> tuple[str]:
+        """The key of their blob."""
+        return (f"{self.side}{self.first}",)
+
+
 @dataclass
 class Held:
     """A unit's join as this worker has it, and what the state store knows of its rows."""
@@ -43,7 +58,7 @@ class Held:
     token: str
     core: JoinCore
     cache: SegmentCache
-    entries: list[tuple[Side, int, int, int | None]] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
     timer: int | None = None
     origin: str = "state"
 
@@ -109,7 +124,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             for batch in core.run(left, right):
                 yield frame(batch)
         self._save(unit, held)
-        yield metrics_frame(core, unit, held.origin, before, time.perf_counter() - begun)
+        yield metrics_frame(held, unit, before, time.perf_counter() - begun)
 
     def _load(self, unit: int, remembered: Held | None) -> Held:
         """The unit's join at the state store's version: at hand, mapped, or built again."""
@@ -124,7 +139,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             return remembered
         core = self._spec.core(unit)
         held = Held(description["token"], core, SegmentCache(self._spec.label, unit))
-        held.entries = [(side, *rest) for side, *rest in description["entries"]]
+        held.entries = [Entry(*saved) for saved in description["entries"]]
         held.timer = description["timer"]
         if held.cache.load(held.token, core):
             held.origin = "files"
@@ -140,15 +155,16 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
     def _rebuild(self, held: Held) -> None:
         """Build the segments from the rows in the state store."""
         core = held.core
-        for side, first, rows, _ in held.entries:
-            blob = self._rows.getValue((f"{side}{first}",))[0]
+        for entry in held.entries:
+            blob = self._rows.getValue(entry.key)[0]
             table = pa.ipc.open_stream(blob).read_next_batch()
-            for role in SIDES if self._spec.self_join else (side,):
+            for role in SIDES if self._spec.self_join else (entry.side,):
                 batch = make_batch(table, role, core.parts, list(table.schema.names))
                 times = None if core.clock is None else core.clock.times(table, role)[0]
                 store = core.stores[role]
-                store.count = first
-                store.add(store.block_of(batch, times, arrivals=Arrivals.dense(first, rows)))
+                store.count = entry.first
+                numbers = Arrivals.dense(entry.first, entry.rows)
+                store.add(store.block_of(batch, times, arrivals=numbers))
 
     def _restore_marks(self, held: Held) -> None:
         saved = self._marks.get() if any(s.config.owes for s in held.core.stores.values()) else None
@@ -158,10 +174,10 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 continue
             flags = np.unpackbits(np.frombuffer(packed, np.uint8)).astype(np.bool_)
             at = 0
-            for of, first, rows, _ in held.entries:
-                if of == side:
-                    store.settle(first, flags[at : at + rows])
-                    at += rows
+            for entry in held.entries:
+                if entry.side == side:
+                    store.settle(entry.first, flags[at : at + entry.rows])
+                    at += entry.rows
 
     def _save(self, unit: int, held: Held) -> None:
         """Write what is new, remove what has expired, and give the state a new token."""
@@ -173,14 +189,16 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 sink = pa.BufferOutputStream()
                 with pa.ipc.new_stream(sink, block.table.schema) as writer:
                     writer.write_batch(block.table)
-                self._rows.updateValue((f"{side}{first}",), (sink.getvalue().to_pybytes(),))
-                held.entries.append((side, first, block.rows, block.newest))
+                blob = sink.getvalue().to_pybytes()
+                entry = Entry(side, first, block.rows, block.newest, len(blob))
+                self._rows.updateValue(entry.key, (blob,))
+                held.entries.append(entry)
         kept = []
-        for side, first, rows, newest in held.entries:
-            if core.expired(side, first + rows - 1, newest):
-                self._rows.removeKey((f"{side}{first}",))
+        for entry in held.entries:
+            if core.expired(entry.side, entry.first + entry.rows - 1, entry.newest):
+                self._rows.removeKey(entry.key)
             else:
-                kept.append((side, first, rows, newest))
+                kept.append(entry)
         held.entries = kept
         self._save_marks(held)
         self._set_timer(held)
@@ -205,7 +223,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         for at, side in enumerate(SIDES):
             store = held.core.stores[side]
             if store.config.owes:
-                parts = [store.settled_of(f, n) for of, f, n, _ in held.entries if of == side]
+                mine = [entry for entry in held.entries if entry.side == side]
+                parts = [store.settled_of(entry.first, entry.rows) for entry in mine]
                 packed[at] = np.packbits(np.concatenate(parts)).tobytes() if parts else b""
         if any(p is not None for p in packed):
             self._marks.update(tuple(packed))
@@ -241,10 +260,9 @@ def frame(batch: pa.RecordBatch) -> pd.DataFrame:
     return pd.DataFrame(arrays, copy=False)
 
 
-def metrics_frame(
-    core: JoinCore, unit: int, origin: str, before: dict[str, int], seconds: float
-) -> pd.DataFrame:
+def metrics_frame(held: Held, unit: int, before: dict[str, int], seconds: float) -> pd.DataFrame:
     """One row that carries the unit's numbers of this micro-batch."""
+    core = held.core
     stores, counters = core.stores, asdict(core.counters)
     all_rows = unit == 0  # every unit sees every row; counted once
     numbers = {
@@ -257,7 +275,9 @@ def metrics_frame(
         "window_right": stores["r"].rows,
         "segments": len(stores["l"].segments) + len(stores["r"].segments),
         "index_bytes": stores["l"].index_bytes + stores["r"].index_bytes,
-        "from": origin,
+        "stored_rows": sum(entry.rows for entry in held.entries),
+        "state_bytes": sum(entry.size for entry in held.entries),
+        "from": held.origin,
         "ms": round(seconds * 1000, 1),
     }
     columns = [pa.nulls(1, field.type) for field in core.layout.schema]

@@ -1,0 +1,626 @@
+"""The fault benchmark: streaming joins on Spark whose processes are killed, against a naive join.
+
+One history is one checkpoint and one sink. Its driver is killed and started again many times, then
+its Python workers and its executors are. Afterwards the micro-batches are read from the
+checkpoint's own logs, joined by brute force, and compared with what the sink holds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from thetajoin.bench.harness import Report
+from thetajoin.errors import OptionError
+
+DRIVER_KILLS, WORKER_KILLS, EXECUTOR_KILLS = 20, 5, 2
+KINDS = ("count", "time")
+SIDES = ("l", "r")
+TARGETS = {
+    "lost_pairs": "0",
+    "duplicate_pairs": "0",
+    "wrong_pairs": "0",
+    "driver_kills": f">= {DRIVER_KILLS} a window",
+    "worker_kills": f">= {WORKER_KILLS} a window",
+    "executor_kills": f">= {EXECUTOR_KILLS} a window",
+}
+LOCAL, CLUSTER = "local[2,4]", "local-cluster[2,1,1024]"
+CONDITION = "l.a <= r.a AND l.b >= r.b"
+SIZE, SLIDE = 1500, 100
+BEFORE, AFTER, DELAY = 45_000, 15_000, 20_000  # milliseconds
+EPOCH = 1_767_225_600_000
+# Files written ahead of the query, so that it is never idle.
+AHEAD = 8
+PATIENCE = 180.0
+# Where a kill is aimed at: what must have grown first, and the seconds within which it then falls.
+MOMENTS: dict[str, tuple[str | None, float]] = {
+    "any": (None, 3.0),
+    "planning": ("offsets", 0.15),
+    "executing": ("offsets", 1.0),
+    "state": ("state", 0.1),
+    "sink": ("sink", 0.05),
+    "between": ("commits", 0.2),
+}
+# The driver's program is a user's: it makes a session and hands it over.
+PROGRAM = """
+import json, sys
+from pyspark.sql import SparkSession
+from thetajoin.bench.faults import run_query
+builder = SparkSession.builder
+for name, value in json.loads(sys.argv[1]).items():
+    builder = builder.config(name, value)
+run_query(builder.getOrCreate(), sys.argv[2], sys.argv[3])
+"""
+Progress = Callable[[str], None]
+Ints = npt.NDArray[np.int64]
+
+
+def run(progress: Progress, scale: float = 1.0) -> Report:
+    """Both histories; `scale` shrinks the number of kills for a quick look."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise OptionError("bench faults needs PySpark: pip install 'thetajoin[spark]'")
+    report = Report("faults", targets=TARGETS)
+    plan = Kills(
+        max(2, round(DRIVER_KILLS * scale)),
+        max(1, round(WORKER_KILLS * scale)),
+        int(EXECUTOR_KILLS * scale),
+    )
+    for kind in KINDS:
+        with tempfile.TemporaryDirectory(prefix="thetajoin-faults-") as folder:
+            report.details[kind] = history(Path(folder), kind, plan, progress)
+    for key in TARGETS:
+        found = [report.details[kind][key] for kind in KINDS]
+        report.figures[key] = min(found) if key.endswith("kills") else sum(found)
+    return report
+
+
+@dataclass
+class Kills:
+    """How many processes of each sort are, or have been, killed in a history."""
+
+    driver_kills: int = 0
+    worker_kills: int = 0
+    executor_kills: int = 0
+
+
+def history(
+    folder: Path, kind: str, plan: Kills, progress: Progress, seed: int = 3
+) -> dict[str, Any]:
+    """Run one query through all of its kills to its end, and compare it with the naive join."""
+    begun = time.perf_counter()
+    ordeal = Ordeal(folder, kind, np.random.default_rng(seed))
+    try:
+        for number in range(1, plan.driver_kills + 1):
+            progress(f"{kind} window, driver kill {number} of {plan.driver_kills}")
+            ordeal.start(LOCAL)
+            if number == plan.driver_kills // 2 + 1:
+                ordeal.kill_workers(plan.worker_kills)
+            ordeal.kill_driver()
+        progress(f"{kind} window, {plan.executor_kills} executor kills and the end")
+        ordeal.start(CLUSTER if plan.executor_kills else LOCAL)
+        ordeal.kill_executors(plan.executor_kills)
+        ordeal.finish()
+    finally:
+        ordeal.kill_all()
+    log = (folder / "log").read_text(errors="replace")
+    return {
+        **asdict(ordeal.done),
+        **compare(folder, kind),
+        "killed_while": dict(ordeal.phases),
+        "killed_in_a_replay": ordeal.replays,
+        "tasks_lost": log.count(": Lost task "),
+        "seconds": round(time.perf_counter() - begun, 1),
+    }
+
+
+# The query
+
+
+def run_query(spark: Any, folder: str, kind: str) -> None:
+    """The driver's work: join until the file `stop` appears, then finish what is there."""
+    import thetajoin as tj
+
+    left, right = (_source(spark, folder, kind, side) for side in SIDES)
+    window: Any = tj.CountWindow(SIZE, slide=SLIDE)
+    if kind == "time":
+        before, after = (f"{ms} milliseconds" for ms in (BEFORE, AFTER))
+        window = tj.TimeWindow(before=before, after=after, time="at")
+    order = "at" if kind == "count" else None
+    joined = tj.join(left, right, CONDITION, window=window, order_by=order, units=2)
+    query = (
+        joined.select("id", "id_right")
+        .writeStream.format("parquet")
+        .option("path", f"{folder}/out")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .start()
+    )
+    while query.isActive and not query.status["isTriggerActive"]:
+        time.sleep(0.01)
+    Path(folder, "running").touch()
+    while query.isActive and not Path(folder, "stop").exists():
+        time.sleep(0.1)
+    query.processAllAvailable()
+    query.stop()
+    spark.stop()
+
+
+def _source(spark: Any, folder: str, kind: str, side: str) -> Any:
+    at = "bigint" if kind == "count" else "timestamp"
+    reader = spark.readStream.schema(f"id bigint, a bigint, b bigint, at {at}")
+    df = reader.option("maxFilesPerTrigger", 1).parquet(f"{folder}/{side}")
+    return df if kind == "count" else df.withWatermark("at", f"{DELAY} milliseconds")
+
+
+def settings(folder: Path, master: str) -> dict[str, str]:
+    """Spark's configuration: short starts, all logs kept, snapshots of the state now and then."""
+    java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={folder}/tmp"
+    return {
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": java,
+        "spark.executor.extraJavaOptions": java,
+        "spark.executor.memory": "1g",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.minBatchesToRetain": "100000",
+        "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+    }
+
+
+# The data
+
+
+def make_rows(kind: str, side: str, number: int, seed: int = 7) -> pa.Table:
+    """A source's file: keys with ties, and times (or order) that are out of order and partly late.
+
+    Order is unique within a file, so that the contract alone says what a count window holds.
+    """
+    random = np.random.default_rng([seed, SIDES.index(side), number])
+    rows = 0 if number % 9 == 4 + SIDES.index(side) else int(random.integers(100, 300))
+    a = random.integers(0, 2000, rows)
+    columns = {"id": number * 1000 + np.arange(rows), "a": a, "b": a + random.integers(0, 40, rows)}
+    if kind == "count":
+        columns["at"] = random.permutation(2 * rows)[:rows]
+        return pa.table(columns)
+    at = 100 * random.integers(0, 100, rows)
+    kinds = random.random(rows)
+    at = at - np.where(kinds < 0.3, 100 * random.integers(0, 250, rows), 0)
+    at = at - np.where(kinds > 0.95, 100 * random.integers(2000, 4000, rows), 0)
+    instants = (EPOCH + number * 10_000 + at) * 1000
+    return pa.table(columns | {"at": pa.array(instants, pa.timestamp("us", tz="UTC"))})
+
+
+def write_file(folder: Path, kind: str, number: int) -> None:
+    """The next file of each side, whole before Spark can see it and newer than those before."""
+    for side in SIDES:
+        (folder / side).mkdir(exist_ok=True)
+        partial = folder / side / f".{number:05d}.partial"
+        pq.write_table(make_rows(kind, side, number), partial)
+        os.utime(partial, (1_700_000_000 + number,) * 2)
+        partial.rename(folder / side / f"{number:05d}.parquet")
+
+
+# The kills
+
+
+@dataclass
+class Ordeal:
+    """A query's history of kills."""
+
+    folder: Path
+    kind: str
+    random: np.random.Generator
+    done: Kills = field(default_factory=Kills)
+    phases: Counter[str] = field(default_factory=Counter)
+    replays: int = 0
+    _files: int = 0
+    _driver: subprocess.Popen[bytes] | None = None
+    _begun_with: dict[str, int] = field(default_factory=dict)
+
+    def start(self, master: str) -> None:
+        """Start the driver and wait until its query has begun a micro-batch."""
+        for name in ("tmp", "local"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            (self.folder / name).mkdir()
+        (self.folder / "running").unlink(missing_ok=True)
+        self._feed()
+        self._begun_with = self.marks()
+        given = [json.dumps(settings(self.folder, master)), str(self.folder), self.kind]
+        with (self.folder / "log").open("ab") as log:
+            self._driver = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, *given],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._wait("the query to run", (self.folder / "running").exists)
+
+    def _environment(self) -> dict[str, str]:
+        source = str(Path(__file__).parents[2])
+        paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+        return os.environ | {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "SPARK_HOME": str(spark_home(self.folder)),
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+            "TMPDIR": str(self.folder / "tmp"),
+        }
+
+    def kill_driver(self) -> None:
+        """Kill the driver, its JVM and its workers at a moment of a running query."""
+        batches = int(self.random.integers(0, 3))
+        what, (grown, within) = self._choose()
+        enough = self.marks()["commits"] + batches
+        self._wait("batches", lambda: self.marks()["commits"] >= enough)
+        if grown is not None:
+            before = self.marks()[grown]
+            self._wait(f"{what} to begin", lambda: self.marks()[grown] > before)
+        time.sleep(self.random.uniform(0, within))
+        self._alive()
+        self.kill_all()
+        self.done.driver_kills += 1
+        self.phases[self._phase()] += 1
+        now = self.marks()
+        self.replays += now["commits"] < now["offsets"] == self._begun_with["offsets"]
+
+    def _choose(self) -> tuple[str, tuple[str | None, float]]:
+        """The moments take turns in an order that changes from turn to turn."""
+        turn, at = divmod(self.done.driver_kills, len(MOMENTS))
+        order = np.random.default_rng(turn).permutation(len(MOMENTS))
+        return list(MOMENTS.items())[order[at]]
+
+    def kill_workers(self, number: int) -> None:
+        """Kill Python workers, each while it computes in a micro-batch."""
+        for _ in range(number):
+            self._in_a_batch(0.3)
+            self._wait("a busy Python worker", lambda: self._kill_one(self._busy_workers()))
+            self.done.worker_kills += 1
+            self._go_on()
+
+    def kill_executors(self, number: int) -> None:
+        """Kill executors of the local cluster in the middle of a micro-batch."""
+        for _ in range(number):
+            self._in_a_batch(0.8)
+            self._wait("an executor", lambda: self._kill_one(self._executors()))
+            self.done.executor_kills += 1
+            self._go_on()
+
+    def finish(self) -> None:
+        """Let the query take all that is there, and end."""
+        assert self._driver is not None
+        (self.folder / "stop").touch()
+        code = self._driver.wait(PATIENCE)
+        if code != 0:
+            raise RuntimeError(f"the query failed at its end: {self._last_words()}")
+
+    def kill_all(self) -> None:
+        """Kill every process of the driver's session: JVMs, and Python workers of their groups."""
+        if self._driver is None:
+            return
+        while alive := processes(self._driver.pid):
+            for pid in alive:
+                _kill(pid)
+            self._driver.poll()
+        self._driver.wait()
+        self._driver = None
+
+    def marks(self) -> dict[str, int]:
+        """The newest micro-batch that each of the query's logs knows of."""
+        checkpoint = self.folder / "checkpoint"
+        state = [newest(p) for p in (checkpoint / "state" / "0").glob("[0-9]*")]
+        return {
+            "offsets": newest(checkpoint / "offsets"),
+            "commits": newest(checkpoint / "commits"),
+            "sink": newest(self.folder / "out" / "_spark_metadata"),
+            # The state after micro-batch n is version n + 1.
+            "state": max(state, default=0) - 1,
+        }
+
+    def _phase(self) -> str:
+        now = self.marks()
+        if now["commits"] == now["offsets"]:
+            return "between batches"
+        if now["sink"] == now["offsets"]:
+            return "sink written, batch not committed"
+        if now["state"] == now["offsets"]:
+            return "state being written"
+        return "executing"
+
+    def _in_a_batch(self, within: float) -> None:
+        before = self.marks()["offsets"]
+        self._wait("a batch", lambda: self.marks()["offsets"] > before)
+        time.sleep(self.random.uniform(0, within))
+
+    def _go_on(self) -> None:
+        reached = self.marks()["offsets"]
+        self._wait("the query to go on", lambda: self.marks()["commits"] > reached)
+
+    def _kill_one(self, pids: list[int]) -> bool:
+        return bool(pids) and _kill(int(self.random.choice(sorted(pids))))
+
+    def _busy_workers(self) -> list[int]:
+        """Python workers that have just used a processor."""
+        assert self._driver is not None
+        found = processes(self._driver.pid)
+        daemons = {pid for pid, command in found.items() if "pyspark.daemon" in command}
+        before = {pid: _ran(pid) for pid in daemons if _parent(pid) in daemons}
+        time.sleep(0.004)
+        return [pid for pid, ran in before.items() if _ran(pid) > ran]
+
+    def _executors(self) -> list[int]:
+        assert self._driver is not None
+        found = processes(self._driver.pid)
+        return [pid for pid, command in found.items() if "CoarseGrainedExecutorBackend" in command]
+
+    def _feed(self) -> None:
+        # A stopped query takes no more than one file of a side in each micro-batch.
+        while self._files < self.marks()["offsets"] + AHEAD:
+            write_file(self.folder, self.kind, self._files)
+            self._files += 1
+
+    def _wait(self, what: str, ready: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not ready():
+            self._alive()
+            self._feed()
+            if time.monotonic() > end:
+                raise RuntimeError(f"waited {PATIENCE} s for {what}: {self._last_words()}")
+            time.sleep(0.003)
+
+    def _alive(self) -> None:
+        if self._driver is None or self._driver.poll() is not None:
+            raise RuntimeError(f"the query ended by itself: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        kept = Path(tempfile.gettempdir()) / "thetajoin-faults.log"
+        shutil.copyfile(self.folder / "log", kept)
+        lines = kept.read_text(errors="replace").strip().splitlines()
+        errors = [line for line in lines if "Error" in line or "Exception" in line]
+        return f"{(errors or lines or ['no message'])[-1].strip()} (all of its log: {kept})"
+
+
+def spark_home(folder: Path) -> Path:
+    """PySpark's own folder behind links: a local cluster writes its logs into Spark's home."""
+    home = folder / "spark"
+    if not home.exists():
+        spec = importlib.util.find_spec("pyspark")
+        assert spec is not None
+        assert spec.origin is not None
+        home.mkdir()
+        for entry in Path(spec.origin).parent.iterdir():
+            if entry.name != "work":
+                (home / entry.name).symlink_to(entry)
+    return home
+
+
+def newest(folder: Path) -> int:
+    """The largest number that a file of a log is named by; -1 without any."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return -1
+    numbers = [int(m[1]) for name in names if (m := re.match(r"(\d+)(?![^._])", name))]
+    return max(numbers, default=-1)
+
+
+def processes(session: int) -> dict[int, str]:
+    """Command lines of the living processes of a session, by their id."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        status = _status(int(entry))
+        if status and int(status[3]) == session and status[0] not in "ZX":
+            try:
+                found[int(entry)] = Path(f"/proc/{entry}/cmdline").read_text().replace("\0", " ")
+            except (OSError, UnicodeDecodeError):
+                continue
+    return found
+
+
+def _status(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; none if the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _parent(pid: int) -> int:
+    status = _status(pid)
+    return int(status[1]) if status else -1
+
+
+def _ran(pid: int) -> int:
+    """Nanoseconds a process has had of a processor."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+    except OSError:
+        return -1
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# What it should have given
+
+
+@dataclass
+class Batch:
+    """A micro-batch as the checkpoint describes it."""
+
+    files: dict[str, list[Path]]
+    watermark: int
+
+
+def compare(folder: Path, kind: str) -> dict[str, Any]:
+    """The sink's pairs against those of the naive join of the checkpoint's micro-batches."""
+    batches = list(read_batches(folder / "checkpoint"))
+    taken = sorted(path.name for batch in batches for path in batch.files["l"] + batch.files["r"])
+    there = sorted(path.name for side in SIDES for path in (folder / side).glob("*.parquet"))
+    if taken != there:
+        raise RuntimeError("the checkpoint's logs do not name every file once")
+    rows = {side: [_read(batch.files[side]) for batch in batches] for side in SIDES}
+    watermarks = [batch.watermark for batch in batches]
+    pairs = count_pairs if kind == "count" else time_pairs
+    late, wanted = pairs(rows["l"], rows["r"], watermarks)
+    given = read_sink(folder / "out")
+    distinct = np.unique(given)
+    return {
+        "lost_pairs": len(np.setdiff1d(wanted, distinct)),
+        "duplicate_pairs": len(given) - len(distinct),
+        "wrong_pairs": len(np.setdiff1d(distinct, wanted)),
+        "pairs": len(wanted),
+        "rows": sum(len(ids) for side in SIDES for ids, *_ in rows[side]),
+        "late_rows": late,
+        "batches": len(batches),
+    }
+
+
+Rows = tuple[Ints, Ints, Ints, Ints]
+
+
+def _read(paths: list[Path]) -> Rows:
+    """Ids, both keys, and the order or the time in milliseconds."""
+    tables = [pq.read_table(path) for path in paths] or [make_rows("count", "l", 4)]
+    table = pa.concat_tables(tables)
+    at = table.column("at")
+    if pa.types.is_timestamp(at.type):
+        table = table.set_column(3, "at", at.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()))
+    ids, a, b, when = (table.column(name).to_numpy() for name in ("id", "a", "b", "at"))
+    return ids, a, b, when
+
+
+def read_batches(checkpoint: Path) -> Iterator[Batch]:
+    """The micro-batches: which files of each source, and the watermark they were run with."""
+    named = []
+    for source in ("0", "1"):
+        entries = {e["path"]: e["batchId"] for e in read_log(checkpoint / "sources" / source)}
+        paths = [(number, Path(path.removeprefix("file://"))) for path, number in entries.items()]
+        named.append(sorted(paths))
+    before = [-1, -1]
+    for number in range(newest(checkpoint / "offsets") + 1):
+        _, about, *offsets = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+        until = [_offset(text, at) for text, at in zip(offsets, before, strict=True)]
+        files: dict[str, list[Path]] = {side: [] for side in SIDES}
+        for source, paths in enumerate(named):
+            for at, path in paths:
+                if before[source] < at <= until[source]:
+                    files[path.parent.name].append(path)
+        before = until
+        yield Batch(files, json.loads(about)["batchWatermarkMs"])
+
+
+def _offset(text: str, before: int) -> int:
+    return before if text == "-" else int(json.loads(text)["logOffset"])
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """The entries of a log of Spark's; a compacted file repeats those before it."""
+    entries = []
+    for path in folder.iterdir():
+        if re.fullmatch(r"\d+(\.compact)?", path.name):
+            entries += [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    return entries
+
+
+def read_sink(folder: Path) -> Ints:
+    """The pairs in the files that the sink's log names, each as one number."""
+    paths = {
+        entry["path"].removeprefix("file://") for entry in read_log(folder / "_spark_metadata")
+    }
+    tables = [pq.ParquetFile(path).read() for path in sorted(paths)]
+    return np.concatenate([_pairs(t["id"].to_numpy(), t["id_right"].to_numpy()) for t in tables])
+
+
+def _pairs(left: Ints, right: Ints) -> Ints:
+    return left.astype(np.int64) << 32 | right
+
+
+def count_pairs(left: list[Rows], right: list[Rows], _: list[int]) -> tuple[int, Ints]:
+    """Late rows (none) and pairs of a count window, from its definition."""
+    seen = [0, 0]
+    numbered: list[list[tuple[Ints, ...]]] = [[], []]
+    for batch in zip(left, right, strict=True):
+        sides = np.repeat([0, 1], [len(rows[0]) for rows in batch])
+        at = np.concatenate([rows[3] for rows in batch])
+        order = np.lexsort((sides, at))
+        for side, rows in enumerate(batch):
+            place = np.empty(len(order), np.int64)
+            place[order] = np.cumsum(sides[order] != side)
+            own = np.argsort(rows[3], kind="stable")
+            others = seen[1 - side] + place[sides == side][own]
+            ids, a, b = (column[own] for column in rows[:3])
+            index = seen[side] + np.arange(len(ids))
+            numbered[side].append((ids, a, b, index, others))
+        seen = [seen[side] + len(batch[side][0]) for side in (0, 1)]
+    (lid, la, lb, li, ln), (rid, ra, rb, ri, rn) = (
+        [np.concatenate(columns) for columns in zip(*parts, strict=True)] for parts in numbered
+    )
+
+    def first(count: Ints) -> Ints:
+        return SLIDE * -(-np.maximum(0, count - SIZE) // SLIDE)
+
+    def holds(at: slice) -> npt.NDArray[np.bool_]:
+        i, n = li[at, None], ln[at, None]
+        sees = (ri < n) & (ri >= first(n)) | (i < rn) & (i >= first(rn))
+        return sees & (la[at, None] <= ra) & (lb[at, None] >= rb)
+
+    return 0, _brute(lid, rid, holds)
+
+
+def time_pairs(left: list[Rows], right: list[Rows], watermarks: list[int]) -> tuple[int, Ints]:
+    """Late rows and pairs of a time window, from its definition."""
+    late, kept = 0, []
+    for side in (left, right):
+        in_time = [rows[3] >= mark for rows, mark in zip(side, watermarks, strict=True)]
+        late += sum(int((~which).sum()) for which in in_time)
+        parts = [[c[which] for c in rows] for rows, which in zip(side, in_time, strict=True)]
+        kept.append([np.concatenate(columns) for columns in zip(*parts, strict=True)])
+    (lid, la, lb, lt), (rid, ra, rb, rt) = kept
+
+    def holds(at: slice) -> npt.NDArray[np.bool_]:
+        t = lt[at, None]
+        near = (rt >= t - BEFORE) & (rt <= t + AFTER)
+        return near & (la[at, None] <= ra) & (lb[at, None] >= rb)
+
+    return late, _brute(lid, rid, holds)
+
+
+def _brute(lid: Ints, rid: Ints, holds: Callable[[slice], npt.NDArray[np.bool_]]) -> Ints:
+    """Every left row with every right row, some left rows at a time."""
+    found = [np.empty(0, np.int64)]
+    for start in range(0, len(lid), 500):
+        i, j = np.nonzero(holds(slice(start, start + 500)))
+        found.append(_pairs(lid[start + i], rid[j]))
+    return np.unique(np.concatenate(found))

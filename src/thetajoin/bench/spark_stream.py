@@ -1,0 +1,277 @@
+"""The streaming join on Spark: its share of an empty pipeline, speed-up, state and recovery.
+
+Each workload runs in a process of its own, because a Spark session's cores are fixed at its start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thetajoin.bench.harness import Report, in_process
+from thetajoin.bench.peers import Q1
+
+WINDOW = 1_000_000
+BATCH = 400_000
+ROUNDS = 3
+MEASURED = 7
+TARGETS = {
+    "share_of_empty_pipeline": ">= 0.9",
+    "share_of_empty_pipeline_100": "",
+    "vs_constant_key_join": ">= 1000",
+    "speedup_2_cores": ">= 1.3",
+    "state_bytes_per_row": "<= 3",
+    "recovery_s_per_million_rows": "",
+}
+Progress = Callable[[str], None]
+
+
+def run(progress: Progress, scale: float = 1.0) -> Report:
+    """All figures; `scale` shrinks windows and batches for a quick look."""
+    report = Report("spark-stream", targets=TARGETS)
+    module = "thetajoin.bench.spark_stream"
+
+    def measure(workload: str, cores: int) -> Any:
+        progress(f"{workload}, local[{cores}]")
+        arguments = [workload, "--cores", str(cores), "--scale", str(scale)]
+        found = in_process(module, arguments, cores, timeout=3600)
+        report.details[f"{workload}, local[{cores}]"] = found
+        return found
+
+    share = measure("share", 2)
+    report.figures["share_of_empty_pipeline"] = share["join"] / share["empty"]
+    many = {cores: measure("many", cores) for cores in (2, 1)}
+    report.figures["share_of_empty_pipeline_100"] = many[2]["rows_per_s"] / share["empty"]
+    report.figures["speedup_2_cores"] = many[2]["rows_per_s"] / many[1]["rows_per_s"]
+    peer = measure("constant_key", 2)
+    report.figures["vs_constant_key_join"] = peer["join"] / peer["constant_key"]
+    recovery = measure("recovery", 2)
+    report.figures["state_bytes_per_row"] = recovery["state_bytes_per_row"] / 24
+    report.figures["recovery_s_per_million_rows"] = recovery["s_per_million_rows"]
+    report.figures = {key: report.figures.get(key) for key in TARGETS}
+    return report
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Two streams of correlated rows, made by Spark itself at no cost worth naming."""
+
+    session: Any
+    rows: int
+    window: int
+    matches: float
+
+    def side(self, seed: int, rows: int | None = None) -> Any:
+        """One stream: ``(id, a, b)``, with `a` uniform and `b` following it closely."""
+        source = (
+            self.session.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", rows or self.rows // 2)
+            .option("numPartitions", 1)
+            .load()
+        )
+        uniform = "(CAST(xxhash64(value, {}) AS DOUBLE) / 18446744073709551616D + 0.5D)"
+        a, noise = uniform.format(seed * 10 + 1), uniform.format(seed * 10 + 2)
+        width = 6.0 * self.matches / self.window
+        return source.selectExpr("value AS id", f"{a} AS a", f"{a} + {noise} * {width!r}D AS b")
+
+
+def _joined(streams: Streams, window: int, *, empty: bool = False) -> Any:
+    import thetajoin as tj
+    from thetajoin.bench.empty_unit import EmptyUnit
+    from thetajoin.spark.stream import stream_join
+    from thetajoin.spark.unit import JoinUnit
+
+    return stream_join(
+        streams.side(1),
+        streams.side(2),
+        Q1,
+        how="inner",
+        window=tj.CountWindow(window),
+        order_by="id",
+        suffix="_right",
+        self_join=False,
+        options={},
+        unit_class=EmptyUnit if empty else JoinUnit,
+    )
+
+
+def _batches(
+    df: Any, warm: int, measured: int, checkpoint: Path, mode: str = "append"
+) -> list[Any]:
+    """Progress of a query's batches after the warm-up."""
+    writer = df.writeStream.format("noop").outputMode(mode)
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    try:
+        while True:
+            if query.exception() is not None:
+                raise RuntimeError(str(query.exception()))
+            filled = [p for p in query.recentProgress if p.numInputRows]
+            if len(filled) >= warm + measured:
+                return filled[warm : warm + measured]
+            time.sleep(0.1)
+    finally:
+        query.stop()
+
+
+def _rate(batches: list[Any]) -> float:
+    """Rows a second, from the median batch."""
+    rows = statistics.median(p.numInputRows for p in batches)
+    return float(rows / statistics.median(p.durationMs["triggerExecution"] for p in batches) * 1000)
+
+
+def _checkpoint() -> Iterator[Path]:
+    root = Path(tempfile.mkdtemp(prefix="thetajoin-bench-"))
+    number = 0
+    try:
+        while True:
+            number += 1
+            yield root / str(number)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _session(cores: int) -> Any:
+    from thetajoin.spark.session import local_session
+
+    return local_session(cores, memory="6g", shuffle_partitions=cores)
+
+
+def _fill(window: int, rows: int) -> int:
+    """Batches until the window is full, and a few for Spark to warm up."""
+    return -(-window // (rows // 2)) + 3
+
+
+def _share(cores: int, scale: float) -> dict[str, Any]:
+    """One match a row, against units that unpack their rows and emit nothing."""
+    session, places = _session(cores), _checkpoint()
+    window, rows = int(WINDOW * scale), int(BATCH * scale)
+    streams = Streams(session, rows, window, 1.0)
+    rates: dict[str, list[float]] = {"join": [], "empty": []}
+    details: list[Any] = []
+    for _ in range(ROUNDS):
+        for name, kept in rates.items():
+            df = _joined(streams, window, empty=name == "empty")
+            batches = _batches(df, _fill(window, rows), MEASURED, next(places))
+            kept.append(_rate(batches))
+            details.append({name: [p.durationMs["triggerExecution"] for p in batches]})
+    found = {name: statistics.median(kept) for name, kept in rates.items()}
+    return {**found, "rates": rates, "ms": details}
+
+
+def _many(cores: int, scale: float) -> dict[str, Any]:
+    """A hundred matches a row, all of them counted by the sink's side of the plan."""
+    session, places = _session(cores), _checkpoint()
+    window, rows = int(WINDOW * scale), int(BATCH * scale)
+    df = _joined(Streams(session, rows, window, 100.0), window)
+    counted = df.groupBy().agg({"b": "sum", "*": "count"})
+    before = _cpu()
+    begun = time.perf_counter()
+    batches = _batches(counted, _fill(window, rows), 3, next(places), mode="complete")
+    return {
+        "rows_per_s": _rate(batches),
+        "pairs": [sum(unit["pairs"] for unit in _units(p)) for p in batches],
+        "cpu_s_per_wall_s": (_cpu() - before) / (time.perf_counter() - begun),
+    }
+
+
+def _cpu() -> float:
+    """CPU seconds of this process and of all it started that have ended or can be seen."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = own.ru_utime + own.ru_stime
+    tick = 1.0 / 100
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        name = stat.read_text().split("(", 1)[1].rsplit(")", 1)[0] if stat.exists() else ""
+        if name in ("java", "python", "python3"):
+            seconds += (int(fields[11]) + int(fields[12])) * tick
+    return seconds
+
+
+def _constant_key(cores: int, scale: float) -> dict[str, Any]:
+    """What a Spark user can do today: both streams under one key, the inequality as a filter.
+
+    Only its left window is filled, so that its batches probe one window and ours two.
+    """
+    session, places = _session(cores), _checkpoint()
+    window, probes = int(50_000 * scale), 200
+    ours = Streams(session, int(BATCH * scale), window, 1.0)
+    join = _rate(_batches(_joined(ours, window), 6, MEASURED, next(places)))
+    streams = Streams(session, probes, window, 1.0)
+    left = streams.side(1, window).where(f"id < {window}").selectExpr("*", "1 AS key")
+    right = streams.side(2, probes).selectExpr("1 AS key", "id AS id2", "a AS a2", "b AS b2")
+    both = left.join(right, "key").where("a < a2 AND b > b2")
+    batches = _batches(both, 3, 5, next(places))
+    ms = statistics.median(p.durationMs["triggerExecution"] for p in batches)
+    return {"join": join, "constant_key": probes / ms * 1000, "ms": ms}
+
+
+def _recovery(cores: int, scale: float) -> dict[str, Any]:
+    """From the start of a query that was ended to its first batch, full windows against empty."""
+    session, places = _session(cores), _checkpoint()
+    window, rows = int(WINDOW * scale), int(BATCH * scale)
+    streams = Streams(session, rows, window, 1.0)
+    place = next(places)
+    batches = _batches(_joined(streams, window), _fill(window, rows), 1, place)
+    units = _units(batches[-1])
+    stored = sum(unit["stored_rows"] for unit in units)
+    held = sum(unit["state_bytes"] for unit in units)
+
+    def first_batch(checkpoint: Path) -> float:
+        begun = time.perf_counter()
+        _batches(_joined(streams, window), 0, 1, checkpoint)
+        return time.perf_counter() - begun
+
+    times: dict[str, list[float]] = {"full": [], "empty": []}
+    for _ in range(ROUNDS):
+        times["full"].append(first_batch(place))
+        times["empty"].append(first_batch(next(places)))
+    full, empty = (statistics.median(times[name]) for name in ("full", "empty"))
+    return {
+        "state_bytes_per_row": held / stored,
+        "s_per_million_rows": (full - empty) / (2 * window / 1_000_000),
+        "times": times,
+    }
+
+
+def _units(progress: Any) -> list[dict[str, Any]]:
+    """Each unit's numbers of a batch."""
+    rows = [row for name, row in progress.observedMetrics.items() if name.startswith("thetajoin_")]
+    values = [value for row in rows for value in row.asDict().values() if value is not None]
+    return [json.loads(value.split("|", 1)[1]) for value in values]
+
+
+_WORKLOADS = {
+    "share": _share,
+    "many": _many,
+    "constant_key": _constant_key,
+    "recovery": _recovery,
+}
+
+
+def main() -> None:
+    """Run one workload and print what it found as JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workload", choices=_WORKLOADS)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--scale", type=float, default=1.0)
+    given = parser.parse_args()
+    found = _WORKLOADS[given.workload](given.cores, given.scale)
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

