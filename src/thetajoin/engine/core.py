@@ -6,7 +6,7 @@ so a batch that fails leaves the state as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -114,7 +114,6 @@ class JoinCore:
         self.ordering = Ordering(self._order_columns())
         self.watermark: int | None = None
         self.counters = Counters()
-        self.fresh: dict[Side, Block] = {}
         options = config.options
         self.joiner = Joiner(
             self.parts, self.layout, options.chunk_rows, options.workers, config.how != "inner"
@@ -155,13 +154,21 @@ class JoinCore:
         return [name for name in self.schemas[side].names if name in needed]
 
     def run(
-        self, left: pa.RecordBatch | None, right: pa.RecordBatch | None, *, last: bool = False
+        self,
+        left: pa.RecordBatch | None,
+        right: pa.RecordBatch | None,
+        *,
+        last: bool = False,
+        on_arrival: Callable[[dict[Side, Block]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Take new rows in, giving the output they cause; they are stored when this is exhausted.
 
         With `last` nothing will follow, so what only later rows would need is not built.
+        `on_arrival` is called once, before any output, with the blocks that will be stored.
         """
         arrivals = self._arrive(left, right, last)
+        if on_arrival is not None:
+            on_arrival({side: arrivals[side].block for side in SIDES})
         marks: dict[int, Flags] = {}
         pairs = 0
         for side, blocks, see in self._steps(arrivals):
@@ -329,7 +336,6 @@ class JoinCore:
         for side in SIDES:
             for block in self.stores[side].blocks():
                 block.settled = marks.get(id(block), block.settled)
-            self.fresh[side] = arrivals[side].block
             self.stores[side].add(arrivals[side].block, arrivals[side].arrived)
             if side == "l" or not self.config.self_join:
                 self.counters.late_rows += arrivals[side].late

@@ -105,8 +105,7 @@ def local_session(
     """
     if importlib.util.find_spec("pyspark") is None:
         raise SparkError(
-            "PySpark is not installed: run "
-            f"`{sys.executable} -m pip install 'thetajoin[spark]'`"
+            f"PySpark is not installed: run `{sys.executable} -m pip install 'thetajoin[spark]'`"
         )
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -115,7 +114,9 @@ def local_session(
         raise SparkError("a Spark session is running in this process: stop it before another")
     scratch = scratch or _temporary()
     log = log or scratch / "spark.log"
-    master = str(cores) if not str(cores).strip("*").strip("0123456789") == "" else f"local[{cores}]"
+    master = (
+        str(cores) if not str(cores).strip("*").strip("0123456789") == "" else f"local[{cores}]"
+    )
     wanted = {
         "spark.master": master,
         "spark.app.name": "thetajoin",

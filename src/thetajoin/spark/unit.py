@@ -8,6 +8,7 @@ token that is new with every update. Everything else can be built from these.
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
 from collections import OrderedDict
@@ -20,6 +21,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor
 
+from thetajoin.engine.block import Block
 from thetajoin.engine.core import SIDES, Counters, JoinCore
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.spec import Side
@@ -61,6 +63,7 @@ class Held:
     entries: list[Entry] = field(default_factory=list)
     timer: int | None = None
     origin: str = "state"
+    failure: BaseException | None = None
 
 
 _REMEMBERED: OrderedDict[tuple[str, int], Held] = OrderedDict()
@@ -112,7 +115,6 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         held = self._load(unit, _REMEMBERED.pop((self._spec.label, unit), None))
         core = held.core
         before = asdict(core.counters)
-        held.core.fresh = {}
         if isinstance(core.config.window, TimeWindow):
             watermark = timers.getCurrentWatermarkInMs()
             if watermark > 0:
@@ -121,8 +123,19 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         left = unpack(blobs[0], core.given["l"])
         right = left if self._spec.self_join else unpack(blobs[1], core.given["r"])
         if left.num_rows or right.num_rows:
-            for batch in core.run(left, right):
-                yield frame(batch)
+            writer: list[threading.Thread] = []
+
+            def write(blocks: dict[Side, Block]) -> None:
+                # The state store's socket is idle while the units probe: write the rows meanwhile.
+                writer.append(threading.Thread(target=self._write_rows, args=(held, blocks)))
+                writer[0].start()
+
+            try:
+                for batch in core.run(left, right, on_arrival=write):
+                    yield frame(batch)
+            finally:
+                for thread in writer:
+                    thread.join()
         self._save(unit, held)
         yield metrics_frame(held, unit, before, time.perf_counter() - begun)
 
@@ -179,20 +192,29 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                     store.settle(entry.first, flags[at : at + entry.rows])
                     at += entry.rows
 
-    def _save(self, unit: int, held: Held) -> None:
-        """Write what is new, remove what has expired, and give the state a new token."""
-        core, spec = held.core, self._spec
-        for side in SIDES[:1] if spec.self_join else SIDES:
-            block = core.fresh.get(side)
-            if block is not None and block.rows:
-                first = block.arrivals.first
+    def _write_rows(self, held: Held, blocks: dict[Side, Block]) -> None:
+        """Write new rows to the state store; runs beside the probing."""
+        try:
+            for side in SIDES[:1] if self._spec.self_join else SIDES:
+                block = blocks[side]
+                if not block.rows:
+                    continue
                 sink = pa.BufferOutputStream()
                 with pa.ipc.new_stream(sink, block.table.schema) as writer:
                     writer.write_batch(block.table)
                 blob = sink.getvalue().to_pybytes()
+                first = block.arrivals.first
                 entry = Entry(side, first, block.rows, block.newest, len(blob))
                 self._rows.updateValue(entry.key, (blob,))
                 held.entries.append(entry)
+        except BaseException as error:
+            held.failure = error
+
+    def _save(self, unit: int, held: Held) -> None:
+        """Remove what has expired, and give the state a new token."""
+        core, spec = held.core, self._spec
+        if held.failure is not None:
+            raise held.failure
         kept = []
         for entry in held.entries:
             if core.expired(entry.side, entry.first + entry.rows - 1, entry.newest):
