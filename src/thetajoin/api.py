@@ -76,6 +76,8 @@ def join_batches(
     >>> next(tj.join_batches(numbers, numbers, "l.x < r.x", chunk_rows=64)).num_rows
     64
     """
+    if is_spark(left) or is_spark(right):
+        raise SchemaError("join_batches is for tables in this process; on Spark use join")
     return _run(*_prepare(left, right, on, how, window, order_by, suffix, options))
 
 
@@ -128,11 +130,18 @@ def explain(
 ) -> Plan:
     """How `join` would go about it: conditions, keys, what drives, and estimated sizes.
 
+    Of Spark DataFrames only the columns are looked at; nothing runs, so nothing is estimated.
+
     >>> import thetajoin as tj, pyarrow as pa
     >>> here = pa.table({"a": [1.0, 2.0]})
     >>> tj.explain(here, here, "l.a < r.a").parts[0].kernel
     'ranges'
     """
+    if is_spark(left) or is_spark(right):
+        from thetajoin.spark.frames import empty_tables
+
+        left, right = empty_tables(left, right)
+        options.pop("units", None)
     core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
     return make_plan(core, *batches)
 

@@ -7,6 +7,7 @@ checkpoint's own logs, joined by brute force, and compared with what the sink ho
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
@@ -49,6 +50,8 @@ BEFORE, AFTER, DELAY = 45_000, 15_000, 20_000  # milliseconds
 EPOCH = 1_767_225_600_000
 # Files written ahead of the query, so that it is never idle.
 AHEAD = 8
+# Kills of Python workers for one that hits a task.
+TRIES = 10
 PATIENCE = 180.0
 # Where a kill is aimed at: what must have grown first, and the seconds within which it then falls.
 MOMENTS: dict[str, tuple[str | None, float]] = {
@@ -59,16 +62,6 @@ MOMENTS: dict[str, tuple[str | None, float]] = {
     "sink": ("sink", 0.05),
     "between": ("commits", 0.2),
 }
-# The driver's program is a user's: it makes a session and hands it over.
-PROGRAM = """
-import json, sys
-from pyspark.sql import SparkSession
-from thetajoin.bench.faults import run_query
-builder = SparkSession.builder
-for name, value in json.loads(sys.argv[1]).items():
-    builder = builder.config(name, value)
-run_query(builder.getOrCreate(), sys.argv[2], sys.argv[3])
-"""
 Progress = Callable[[str], None]
 Ints = npt.NDArray[np.int64]
 
@@ -120,13 +113,12 @@ def history(
         ordeal.finish()
     finally:
         ordeal.kill_all()
-    log = (folder / "log").read_text(errors="replace")
     return {
         **asdict(ordeal.done),
         **compare(folder, kind),
         "killed_while": dict(ordeal.phases),
         "killed_in_a_replay": ordeal.replays,
-        "tasks_lost": log.count(": Lost task "),
+        "tasks_lost": ordeal.tasks_lost(),
         "seconds": round(time.perf_counter() - begun, 1),
     }
 
@@ -134,10 +126,20 @@ def history(
 # The query
 
 
-def run_query(spark: Any, folder: str, kind: str) -> None:
+def drive(master: str, folder: Path, kind: str) -> None:
     """The driver's work: join until the file `stop` appears, then finish what is there."""
     import thetajoin as tj
+    from thetajoin.spark.session import local_session
 
+    spark = local_session(
+        master,
+        memory="1g",
+        shuffle_partitions=2,
+        settings=settings(folder),
+        scratch=folder / "local",
+        log=folder / "log",
+    )
+    spark.sparkContext.setLogLevel("WARN")  # tells of lost tasks
     left, right = (_source(spark, folder, kind, side) for side in SIDES)
     window: Any = tj.CountWindow(SIZE, slide=SLIDE)
     if kind == "time":
@@ -162,30 +164,22 @@ def run_query(spark: Any, folder: str, kind: str) -> None:
     spark.stop()
 
 
-def _source(spark: Any, folder: str, kind: str, side: str) -> Any:
+def _source(spark: Any, folder: Path, kind: str, side: str) -> Any:
     at = "bigint" if kind == "count" else "timestamp"
     reader = spark.readStream.schema(f"id bigint, a bigint, b bigint, at {at}")
     df = reader.option("maxFilesPerTrigger", 1).parquet(f"{folder}/{side}")
     return df if kind == "count" else df.withWatermark("at", f"{DELAY} milliseconds")
 
 
-def settings(folder: Path, master: str) -> dict[str, str]:
+def settings(folder: Path) -> dict[str, str]:
     """Spark's configuration: short starts, all logs kept, snapshots of the state now and then."""
     java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={folder}/tmp"
     return {
-        "spark.master": master,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": java,
         "spark.executor.extraJavaOptions": java,
         "spark.executor.memory": "1g",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.minBatchesToRetain": "100000",
         "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
     }
 
 
@@ -247,10 +241,10 @@ class Ordeal:
         (self.folder / "running").unlink(missing_ok=True)
         self._feed()
         self._begun_with = self.marks()
-        given = [json.dumps(settings(self.folder, master)), str(self.folder), self.kind]
+        given = ["--child", self.kind, "--master", master, "--folder", str(self.folder)]
         with (self.folder / "log").open("ab") as log:
             self._driver = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, *given],
+                [sys.executable, "-m", "thetajoin.bench.faults", *given],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -263,11 +257,8 @@ class Ordeal:
         source = str(Path(__file__).parents[2])
         paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
         return os.environ | {
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join(paths),
             "SPARK_HOME": str(spark_home(self.folder)),
-            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
             "TMPDIR": str(self.folder / "tmp"),
         }
 
@@ -292,15 +283,25 @@ class Ordeal:
         """The moments take turns in an order that changes from turn to turn."""
         turn, at = divmod(self.done.driver_kills, len(MOMENTS))
         order = np.random.default_rng(turn).permutation(len(MOMENTS))
-        return list(MOMENTS.items())[order[at]]
+        return list(MOMENTS.items())[int(order[at])]
 
     def kill_workers(self, number: int) -> None:
         """Kill Python workers, each while it computes in a micro-batch."""
-        for _ in range(number):
+        for _ in range(TRIES * number):
+            if number <= 0:
+                return
             self._in_a_batch(0.3)
+            lost = self.tasks_lost()
             self._wait("a busy Python worker", lambda: self._kill_one(self._busy_workers()))
-            self.done.worker_kills += 1
             self._go_on()
+            if self.tasks_lost() > lost:  # else it had just finished its task
+                self.done.worker_kills += 1
+                number -= 1
+        raise RuntimeError("no kill of a Python worker has hit a task")
+
+    def tasks_lost(self) -> int:
+        """How many tasks Spark has told of that it had to run again."""
+        return (self.folder / "log").read_text(errors="replace").count(": Lost task ")
 
     def kill_executors(self, number: int) -> None:
         """Kill executors of the local cluster in the middle of a micro-batch."""
@@ -385,12 +386,15 @@ class Ordeal:
 
     def _wait(self, what: str, ready: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE
+        turn = 0
         while not ready():
-            self._alive()
-            self._feed()
+            if turn % 20 == 0:
+                self._alive()
+                self._feed()
+            turn += 1
             if time.monotonic() > end:
                 raise RuntimeError(f"waited {PATIENCE} s for {what}: {self._last_words()}")
-            time.sleep(0.003)
+            time.sleep(0.005)
 
     def _alive(self) -> None:
         if self._driver is None or self._driver.poll() is not None:
@@ -529,13 +533,13 @@ def read_batches(checkpoint: Path) -> Iterator[Batch]:
         paths = [(number, Path(path.removeprefix("file://"))) for path, number in entries.items()]
         named.append(sorted(paths))
     before = [-1, -1]
-    for number in range(newest(checkpoint / "offsets") + 1):
-        _, about, *offsets = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+    for batch in range(newest(checkpoint / "offsets") + 1):
+        _, about, *offsets = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
         until = [_offset(text, at) for text, at in zip(offsets, before, strict=True)]
         files: dict[str, list[Path]] = {side: [] for side in SIDES}
-        for source, paths in enumerate(named):
+        for low, high, paths in zip(before, until, named, strict=True):
             for at, path in paths:
-                if before[source] < at <= until[source]:
+                if low < at <= high:
                     files[path.parent.name].append(path)
         before = until
         yield Batch(files, json.loads(about)["batchWatermarkMs"])
@@ -624,3 +628,17 @@ def _brute(lid: Ints, rid: Ints, holds: Callable[[slice], npt.NDArray[np.bool_]]
         i, j = np.nonzero(holds(slice(start, start + 500)))
         found.append(_pairs(lid[start + i], rid[j]))
     return np.unique(np.concatenate(found))
+
+
+def main() -> None:
+    """Be a driver."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--child", choices=KINDS, required=True)
+    parser.add_argument("--master", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    given = parser.parse_args()
+    drive(given.master, given.folder, given.child)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ from rich.table import Table
 from thetajoin.bench.harness import Report
 from thetajoin.errors import OptionError
 
-# A benchmark's module has a function `run(progress, scale) -> Report`; imported when it is asked for.
+# Modules with a function `run(progress, scale) -> Report`, imported when they are asked for.
 NAMES = {
     "engine": "thetajoin.bench.engine",
     "faults": "thetajoin.bench.faults",

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from thetajoin.errors import SchemaError
-from thetajoin.spark.stream import stream_join
+from thetajoin.spark.stream import arrow_schema, stream_join
 from thetajoin.window.spec import Window
+
+
+def empty_tables(left: Any, right: Any) -> tuple[pa.Table, pa.Table]:
+    """Tables with the columns of two Spark DataFrames and no rows."""
+    _check_kinds(left, right)
+    return arrow_schema(left).empty_table(), arrow_schema(right).empty_table()
+
+
+def _check_kinds(left: Any, right: Any) -> None:
+    for df, name in ((left, "left"), (right, "right")):
+        if not hasattr(df, "isStreaming"):
+            raise SchemaError(
+                f"the {name} input is a {type(df).__name__} and the other a Spark DataFrame: "
+                "make both Spark DataFrames (spark.createDataFrame)"
+            )
 
 
 def join_frames(
@@ -22,12 +39,7 @@ def join_frames(
     self_join: bool = False,
 ) -> Any:
     """Join two Spark DataFrames of which at least one streams."""
-    for df, name in ((left, "left"), (right, "right")):
-        if not hasattr(df, "isStreaming"):
-            raise SchemaError(
-                f"the {name} input is a {type(df).__name__} and the other a Spark DataFrame: "
-                "make both Spark DataFrames (spark.createDataFrame)"
-            )
+    _check_kinds(left, right)
     if not left.isStreaming and not right.isStreaming:
         raise SchemaError(
             "both DataFrames are tables, and only joins with a stream run on Spark so far: join "
