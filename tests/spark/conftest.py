@@ -38,8 +38,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(local / "warehouse"),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
-        # Compiling a stage takes longer than running it on a few rows.
+        # On a few rows, compiling and saving take longer than the work itself.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
     builder = SparkSession.builder.master("local[2]").appName("thetajoin-tests")
     for key, value in settings.items():

@@ -34,7 +34,7 @@ class SegmentCache:
     """The segment files of one unit of one join on this host."""
 
     def __init__(self, label: str, unit: int) -> None:
-        self._folder = cache_root() / f"thetajoin-{label}" / str(unit)
+        self.folder = cache_root() / f"thetajoin-{label}" / str(unit)
         self._names: dict[int, tuple[Block, str]] = {}
         self._broken = False
 
@@ -46,7 +46,7 @@ class SegmentCache:
         if self._broken:
             return
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             layout: dict[str, list[str]] = {}
             for side in SIDES:
                 segments = core.stores[side].segments
@@ -54,14 +54,14 @@ class SegmentCache:
                 layout[side] = names
                 for at, name in enumerate(names):
                     segments[at] = self._mapped(name, segments[at], core, side)
-            partial = self._folder / f"{token}.partial"
+            partial = self.folder / f"{token}.partial"
             partial.write_text(json.dumps(layout))
-            os.replace(partial, self._folder / f"{token}.json")
+            os.replace(partial, self.folder / f"{token}.json")
             self._sweep()
         except OSError as error:
             self._broken = True
             warnings.warn(
-                f"thetajoin: segment files cannot be written to {self._folder} ({error}); "
+                f"thetajoin: segment files cannot be written to {self.folder} ({error}); "
                 "workers will rebuild segments from the state store",
                 stacklevel=2,
             )
@@ -71,7 +71,7 @@ class SegmentCache:
         if known is not None and known[0] is block:
             return known[1]
         name = f"{uuid.uuid4().hex}.segment"
-        write_block(self._folder / name, block)
+        write_block(self.folder / name, block)
         return name
 
     def _mapped(self, name: str, block: Block, core: JoinCore, side: Any) -> Block:
@@ -86,30 +86,32 @@ class SegmentCache:
     def _read(self, name: str, core: JoinCore, side: Any) -> Block:
         shapes = [part.views[side].shape for part in core.parts]
         owes = core.stores[side].config.owes
-        block = read_block(self._folder / name, shapes, owes=owes)
+        block = read_block(self.folder / name, shapes, owes=owes)
         self._names[id(block)] = block, name
         return block
 
     def load(self, token: str, core: JoinCore) -> bool:
         """Map the segments of a layout into an empty core; False if they are not here."""
         try:
-            layout = json.loads((self._folder / f"{token}.json").read_text())
-            for side in SIDES:
-                core.stores[side].segments = [self._read(name, core, side) for name in layout[side]]
+            layout = json.loads((self.folder / f"{token}.json").read_text())
+            found = {side: [self._read(n, core, side) for n in layout[side]] for side in SIDES}
         except (OSError, ValueError, KeyError):
             return False
+        # Both sides or none: segments left in the core would come again from the state store.
+        for side in SIDES:
+            core.stores[side].segments = found[side]
         return True
 
     def _sweep(self) -> None:
         """Remove layouts but the newest few, and segments that none of them names."""
-        layouts = sorted(self._folder.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
+        layouts = sorted(self.folder.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
         for old in layouts[:-KEPT]:
             old.unlink(missing_ok=True)
         named = set()
         for layout in layouts[-KEPT:]:
             for names in json.loads(layout.read_text()).values():
                 named.update(names)
-        for segment in self._folder.glob("*.segment"):
+        for segment in self.folder.glob("*.segment"):
             if segment.name not in named:
                 segment.unlink(missing_ok=True)
         self._names = {k: v for k, v in self._names.items() if v[1] in named}

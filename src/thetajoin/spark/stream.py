@@ -26,6 +26,7 @@ from thetajoin.engine.options import Options
 from thetajoin.engine.stream import check_order, check_window, refuse_endless
 from thetajoin.errors import OptionError, SchemaError, WindowError
 from thetajoin.predicate import condition_text
+from thetajoin.spark.cleanup import clean_up_after
 from thetajoin.spark.pack import HASH, PACKED, packer
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.static import static_join
@@ -97,6 +98,7 @@ def stream_join(
         stream, table = (left, right) if left.isStreaming else (right, left)
         return static_join(stream, table, spec, "l" if left.isStreaming else "r", output)
     use_rocksdb(left.sparkSession)
+    clean_up_after(left.sparkSession)
     packed = _packed(left, 0, units)
     if not self_join:
         packed = packed.union(_packed(right, 1, units))

@@ -300,6 +300,7 @@ def metrics_frame(held: Held, unit: int, before: dict[str, int], seconds: float)
         "stored_rows": sum(entry.rows for entry in held.entries),
         "state_bytes": sum(entry.size for entry in held.entries),
         "from": held.origin,
+        "folder": str(held.cache.folder.parent),
         "ms": round(seconds * 1000, 1),
     }
     columns = [pa.nulls(1, field.type) for field in core.layout.schema]

@@ -1,0 +1,190 @@
+"""The numbers of a streaming join, micro-batch by micro-batch.
+
+A joined DataFrame carries an observed metric with a line of JSON from each unit. `read_progress`
+turns Spark's progress report into a `JoinProgress`; `ProgressListener` does so as reports come in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from thetajoin.spark.cache import remove_cache
+
+METRIC = "thetajoin_"
+OPERATOR = "transformWithState"
+LABEL = re.compile(r"[0-9a-f]{12}")
+
+
+@dataclass(frozen=True)
+class UnitProgress:
+    """What one unit of a join did in one micro-batch."""
+
+    join: str
+    unit: int
+    matches: int
+    unmatched: int
+    late_rows: int
+    null_times: int
+    window_left: int
+    window_right: int
+    segments: int
+    index_bytes: int
+    state_bytes: int
+    origin: str
+    ms: float
+
+    @property
+    def cache_hit(self) -> bool:
+        """Whether the unit's segments were at hand or mapped, not built from the state store."""
+        return self.origin != "state"
+
+
+@dataclass(frozen=True)
+class JoinProgress:
+    """What all joins of a query did in one micro-batch.
+
+    `window_rows` counts what the units store together: outer, semi and anti joins keep one side in
+    every unit. `late_rows` came behind the watermark and were dropped; `null_times` had no time.
+    """
+
+    batch: int
+    input_rows: int
+    input_rows_per_s: float
+    rows_per_s: float
+    matches: int
+    unmatched: int
+    window_rows: int
+    state_bytes: int
+    state_memory_bytes: int
+    state_entries: int
+    index_bytes: int
+    cache_hits: int
+    cache_misses: int
+    late_rows: int
+    null_times: int
+    batch_ms: int
+    units: tuple[UnitProgress, ...] = ()
+    query: str = ""
+    run: str = ""
+
+
+def read_progress(progress: Any) -> JoinProgress:
+    """A `StreamingQueryProgress` (classic or Connect), or its JSON text, as a join's numbers.
+
+    Costs the parsing of the report. A query without a join gives zeros and no units.
+    """
+    given = json.loads(progress if isinstance(progress, str) else progress.json)
+    units = tuple(_units(given.get("observedMetrics") or {}))
+    operators = [
+        operator
+        for operator in given.get("stateOperators") or []
+        if str(operator.get("operatorName", "")).startswith(OPERATOR)
+    ]
+    memory = sum(operator.get("memoryUsedBytes", 0) for operator in operators)
+    files = sum((o.get("customMetrics") or {}).get("rocksdbSstFileSize", 0) for o in operators)
+    hits = sum(unit.cache_hit for unit in units)
+    return JoinProgress(
+        batch=given.get("batchId", -1),
+        input_rows=given.get("numInputRows") or 0,
+        input_rows_per_s=_rate(given.get("inputRowsPerSecond")),
+        rows_per_s=_rate(given.get("processedRowsPerSecond")),
+        matches=sum(unit.matches for unit in units),
+        unmatched=sum(unit.unmatched for unit in units),
+        window_rows=sum(unit.window_left + unit.window_right for unit in units),
+        state_bytes=sum(unit.state_bytes for unit in units) or files or memory,
+        state_memory_bytes=memory,
+        state_entries=sum(operator.get("numRowsTotal", 0) for operator in operators),
+        index_bytes=sum(unit.index_bytes for unit in units),
+        cache_hits=hits,
+        cache_misses=len(units) - hits,
+        late_rows=sum(unit.late_rows for unit in units),
+        null_times=sum(unit.null_times for unit in units),
+        batch_ms=(given.get("durationMs") or {}).get("triggerExecution", 0),
+        units=units,
+        query=given.get("name") or given.get("id", ""),
+        run=given.get("runId", ""),
+    )
+
+
+def _units(metrics: dict[str, dict[str, str | None]]) -> list[UnitProgress]:
+    """The units that worked in this micro-batch: an idle one has no numbers."""
+    found = []
+    for join, columns in sorted(metrics.items()):
+        if not join.startswith(METRIC):
+            continue
+        for text in columns.values():
+            if text:
+                found.append(_unit(join, json.loads(text.split("|", 1)[1])))
+    return sorted(found, key=lambda unit: (unit.join, unit.unit))
+
+
+def _unit(join: str, numbers: dict[str, Any]) -> UnitProgress:
+    return UnitProgress(
+        join=join,
+        unit=numbers["unit"],
+        matches=numbers["pairs"],
+        unmatched=numbers.get("unmatched", 0),
+        late_rows=numbers.get("late_rows", 0),
+        null_times=numbers.get("null_times", 0),
+        window_left=numbers.get("window_left", 0),
+        window_right=numbers.get("window_right", 0),
+        segments=numbers.get("segments", 0),
+        index_bytes=numbers.get("index_bytes", 0),
+        state_bytes=numbers.get("state_bytes", 0),
+        origin=numbers.get("from", "state"),
+        ms=numbers.get("ms", 0.0),
+    )
+
+
+def _rate(value: Any) -> float:
+    """Spark reports no rate, or one that is not a number, for a batch without a predecessor."""
+    return float(value) if isinstance(value, int | float) and value == value else 0.0
+
+
+class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
+    """Calls back with a `JoinProgress` after each micro-batch of a query that joins.
+
+    ```
+    spark.streams.addListener(ProgressListener(print))
+    ```
+
+    When a query ends, `on_end` is called with its error, or None, and the join's segment files on
+    this host are removed. Calls come from a thread of Spark's.
+    """
+
+    def __init__(
+        self,
+        on_progress: Callable[[JoinProgress], None],
+        on_end: Callable[[str | None], None] | None = None,
+    ) -> None:
+        self._on_progress = on_progress
+        self._on_end = on_end
+        self._labels: dict[str, set[str]] = {}
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Called by Spark before `start` returns."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Called by Spark after each micro-batch."""
+        progress = read_progress(event.progress)
+        if progress.units:
+            names = {unit.join.removeprefix(METRIC) for unit in progress.units}
+            labels = {name for name in names if LABEL.fullmatch(name)}
+            self._labels.setdefault(progress.run, set()).update(labels)
+            self._on_progress(progress)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Called by Spark when a trigger found nothing new."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Called by Spark when a query has stopped, or failed."""
+        for label in self._labels.pop(str(event.runId), ()):
+            remove_cache(label)
+        if self._on_end is not None:
+            self._on_end(event.exception)

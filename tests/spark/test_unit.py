@@ -1,0 +1,274 @@
+"""A unit alone, in Spark's own tester: what it keeps, what it removes, when it wakes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import naive
+import thetajoin as tj
+from spark.harness import EPOCH, LEFT, RIGHT, at, random_batches
+from thetajoin.errors import SnapshotError
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+pytest.importorskip("grpc", reason="grpcio is not installed")
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from thetajoin.spark import unit as unit_module
+from thetajoin.spark.pack import HASH, packer
+from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.unit import METRICS, JoinUnit
+from thetajoin.spark.unit_keys import UNIT_KEYS
+
+ON = "l.a < r.b AND l.c >= r.d"
+PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))
+
+
+@pytest.fixture(autouse=True)
+def local_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    return tmp_path
+
+
+def make_spec(window: Any, how: str = "inner", **changes: Any) -> UnitSpec:
+    values = {
+        "on": ON,
+        "how": how,
+        "window": window.to_dict(),
+        "order_by": ("t", "t") if isinstance(window, tj.CountWindow) else None,
+        "suffix": "_right",
+        "self_join": False,
+        "units": 1,
+        "left_schema": LEFT.serialize().to_pybytes(),
+        "right_schema": RIGHT.serialize().to_pybytes(),
+        "label": "test",
+    }
+    return UnitSpec(**(values | changes))
+
+
+def tester_of(spec: UnitSpec) -> TwsTester:
+    timed = spec.window["kind"] == "time"
+    extra = {"eventTimeExtractor": lambda row: 2**62} if timed else {}
+    return TwsTester(JoinUnit(spec), timeMode="EventTime" if timed else "None", **extra)
+
+
+def blobs(push: naive.Push) -> pd.DataFrame:
+    """Both sides' rows as they come from the packing stage."""
+    made = []
+    for side, (rows, schema) in enumerate(((push.left, LEFT), (push.right, RIGHT))):
+        table = pa.Table.from_pylist(list(rows), schema)
+        hashes = pa.array([hash((side, *map(str, row.values()))) for row in rows], pa.int64())
+        batches = table.append_column(HASH, hashes).to_batches()
+        made += [part.to_pandas() for part in packer(side, 1)(batches)]
+    empty = pd.DataFrame({"unit": [], "side": [], "blob": []})
+    return pd.concat(made) if made else empty
+
+
+def push(tester: TwsTester, batch: naive.Push) -> Counter[Any]:
+    return ids(tester.testInPandas(UNIT_KEYS[0], blobs(batch)))
+
+
+def ids(frame: pd.DataFrame) -> Counter[Any]:
+    if not len(frame):
+        return Counter()
+    rows = frame[frame[METRICS].isna()]
+    none = [None] * len(rows)
+    left = rows["lid"].tolist() if "lid" in rows else none
+    right = rows["rid"].tolist() if "rid" in rows else none
+    return Counter(
+        (None if pd.isna(l) else int(l), None if pd.isna(r) else int(r))
+        for l, r in zip(left, right, strict=True)
+    )
+
+
+def description(tester: TwsTester) -> dict[str, Any]:
+    return json.loads(tester.peekValueState("description", UNIT_KEYS[0])[0])
+
+
+def stored(tester: TwsTester) -> set[str]:
+    return {key[0] for key in tester.peekMapState("rows", UNIT_KEYS[0])}
+
+
+def timers(tester: TwsTester) -> list[int]:
+    handle = tester.handle
+    handle.setGroupingKey(UNIT_KEYS[0])
+    return list(handle.listTimers())
+
+
+def rows_at(*times: int, first: int = 0, value: int = 0) -> naive.Push:
+    """Rows of both sides at these times, that match (left 0 < right 1) or not."""
+    left = [{"lid": first + i, "a": value, "c": 0, "t": at(t)} for i, t in enumerate(times)]
+    right = [{"rid": first + i, "b": 1, "d": 0, "t": at(t)} for i, t in enumerate(times)]
+    return naive.Push(left, right)
+
+
+def millis(seconds: int) -> int:
+    return round(EPOCH.timestamp() * 1000) + seconds * 1000
+
+
+def test_rows_are_stored_once_a_batch_and_removed_whole() -> None:
+    tester = tester_of(make_spec(tj.CountWindow(3)))
+    assert push(tester, rows_at(0, 1, 2)) == Counter({(i, j): 1 for i in range(3) for j in range(3)})
+    assert stored(tester) == {"l0", "r0"}
+    push(tester, rows_at(0, 1, first=3))
+    assert stored(tester) == {"l0", "r0", "l3", "r3"}
+    push(tester, rows_at(0, first=5))
+    assert stored(tester) == {"l3", "r3", "l5", "r5"}
+    assert description(tester)["counts"] == {"l": 6, "r": 6}
+
+
+def test_every_update_has_a_new_token() -> None:
+    tester = tester_of(make_spec(tj.FullHistory()))
+    tokens = set()
+    for n in range(3):
+        push(tester, rows_at(n, first=n))
+        tokens.add(description(tester)["token"])
+    assert len(tokens) == 3
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "full"])
+@pytest.mark.parametrize("forget", ["nothing", "memory", "memory and files"])
+@pytest.mark.parametrize("window", [tj.CountWindow(9, slide=2), tj.CountWindow(1000)])
+def test_state_is_enough_to_go_on(how: str, forget: str, window: Any, local_dir: Path) -> None:
+    """At hand, from mapped files or from the state store: the result is that of one process."""
+    spec = make_spec(window, how)
+    tester = tester_of(spec)
+    embedded = tj.StreamJoin(
+        ON, how=how, window=window, order_by="t", left_schema=LEFT, right_schema=RIGHT
+    )
+    origins = set()
+    for batch in random_batches(7, batches=12, rows=6):
+        batch = naive.Push(sorted_by_hash(batch.left), sorted_by_hash(batch.right))
+        if forget != "nothing":
+            unit_module._REMEMBERED.clear()
+        if forget == "memory and files":
+            shutil.rmtree(local_dir / "thetajoin-test", ignore_errors=True)
+        frame = tester.testInPandas(UNIT_KEYS[0], blobs(batch))
+        sides = [
+            pa.Table.from_pylist(list(rows), schema)
+            for rows, schema in ((batch.left, LEFT), (batch.right, RIGHT))
+        ]
+        want = embedded.push(*sides)
+        columns = [want[n].to_pylist() if n in want.column_names else [None] * len(want)
+                   for n in ("lid", "rid")]
+        assert ids(frame) == Counter(zip(*columns, strict=True))
+        if len(frame):
+            origins.add(json.loads(frame[METRICS].dropna().iloc[0].split("|", 1)[1])["from"])
+    assert {"nothing": "memory", "memory": "files", "memory and files": "state"}[forget] in origins
+
+
+def sorted_by_hash(rows: Any) -> list[naive.Row]:
+    """Rows with times of their own, so that no tie is left to the order of arrival."""
+    return [row | {"t": at(i)} for i, row in enumerate(rows)]
+
+
+def test_half_a_layout_is_no_layout(local_dir: Path) -> None:
+    """One segment's file is gone: nothing of the others may be taken twice."""
+    tester = tester_of(make_spec(tj.FullHistory()))
+    push(tester, rows_at(0, 1))
+    unit_module._REMEMBERED.clear()
+    folder = local_dir / "thetajoin-test" / "0"
+    layout = json.loads(next(folder.glob("*.json")).read_text())
+    (folder / layout["r"][0]).unlink()
+    found = push(tester, naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
+    assert found == Counter({(0, 9): 1, (1, 9): 1})
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 4, b"\xff" * 64, b"{"])
+def test_damaged_segment_files_cost_time_only(local_dir: Path, damage: bytes) -> None:
+    tester = tester_of(make_spec(tj.FullHistory()))
+    push(tester, rows_at(0, 1))
+    unit_module._REMEMBERED.clear()
+    for file in (local_dir / "thetajoin-test" / "0").glob("*.segment"):
+        file.write_bytes(damage)
+    found = push(tester, naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
+    assert found == Counter({(0, 9): 1, (1, 9): 1})
+
+
+def test_unwritable_folder_costs_time_only(
+    local_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (local_dir / "file").write_text("in the way")
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(local_dir / "file"))
+    tester = tester_of(make_spec(tj.FullHistory()))
+    with pytest.warns(UserWarning, match="segment files cannot be written"):
+        push(tester, rows_at(0, 1))
+    unit_module._REMEMBERED.clear()
+    with pytest.warns(UserWarning, match="segment files cannot be written"):
+        found = push(tester, naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
+    assert found == Counter({(0, 9): 1, (1, 9): 1})
+
+
+@pytest.mark.parametrize("options", [{"head_rows": 100}, {"merge": "background"}])
+def test_engine_options_do_not_keep_rows_out_of_the_files(options: dict[str, Any]) -> None:
+    tester = tester_of(make_spec(tj.FullHistory(), options=options))
+    for n in range(6):
+        unit_module._REMEMBERED.clear()
+        found = push(tester, rows_at(0, first=n))
+        assert sum(found.values()) == 2 * n + 1
+
+
+def test_old_segment_files_are_removed(local_dir: Path) -> None:
+    tester = tester_of(make_spec(tj.CountWindow(4)))
+    for n in range(12):
+        push(tester, rows_at(0, 1, first=2 * n))
+    files = list((local_dir / "thetajoin-test" / "0").iterdir())
+    assert len([f for f in files if f.suffix == ".json"]) == 2
+    assert len([f for f in files if f.suffix == ".segment"]) <= 12
+
+
+def test_timer_wakes_for_the_oldest_row_that_is_owed() -> None:
+    window = tj.TimeWindow(before="7 seconds", after="3 seconds", time="t")
+    tester = tester_of(make_spec(window, "left"))
+    assert push(tester, rows_at(10, 12, value=5)) == Counter()
+    # The row of 10 s can match up to 13 s, and the watermark must be past that.
+    assert timers(tester) == [millis(13) + 1]
+    assert ids(tester.setWatermark(millis(13))) == Counter()
+    assert ids(tester.setWatermark(millis(13) + 1)) == Counter({(0, None): 1})
+    assert timers(tester) == [millis(15) + 1]
+    assert ids(tester.setWatermark(millis(100))) == Counter({(1, None): 1})
+    assert timers(tester) == []
+    assert stored(tester) == set()
+
+
+def test_matched_rows_need_no_timer() -> None:
+    window = tj.TimeWindow("5 seconds", time="t")
+    tester = tester_of(make_spec(window, "full"))
+    assert push(tester, rows_at(10)) == Counter({(0, 0): 1})
+    assert timers(tester) == []
+    tester = tester_of(make_spec(window, "inner", label="other"))
+    push(tester, rows_at(10, value=5))
+    assert timers(tester) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"on": "l.a <= r.b"}, "condition"),
+        ({"how": "left"}, "how"),
+        ({"window": tj.CountWindow(4).to_dict()}, "window"),
+        ({"order_by": ("lid", "rid")}, "order_by"),
+        ({"units": 2}, "number of units"),
+        ({"left_schema": LEFT.append(pa.field("z", pa.int8())).serialize().to_pybytes()}, "left"),
+        ({"self_join": True, "right_schema": LEFT.serialize().to_pybytes(), "on": "l.a < r.a"},
+         "condition"),
+    ],
+)
+def test_state_of_another_join_is_refused(changes: dict[str, Any], named: str) -> None:
+    first = make_spec(tj.CountWindow(3))
+    tester = tester_of(first)
+    push(tester, rows_at(0))
+    changed = JoinUnit(make_spec(tj.CountWindow(3), **changes))
+    changed.init(tester.handle)
+    tester.processor = changed
+    with pytest.raises(SnapshotError, match=named):
+        push(tester, rows_at(1))
+
+
