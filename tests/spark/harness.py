@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -85,6 +86,7 @@ class Streams:
     spark: Any
     folder: Path
     written: dict[str, int] = field(default_factory=dict)
+    starting: Any = None
 
     def write(self, name: str, rows: Sequence[Row] | pa.Table, schema: pa.Schema) -> None:
         """Add a micro-batch to a stream."""
@@ -117,11 +119,18 @@ class Streams:
         return self.read("l", mark), self.read("r", mark)
 
     def start(self, df: Any, checkpoint: str | None = None, **options: Any) -> Any:
-        """Start a query that takes what there is into a table in memory, and stops."""
+        """Start a query that takes what there is into a table in memory, and stops.
+
+        Queries run side by side, but their first micro-batches one after the other: each starts a
+        Python process, and on a busy machine many at once miss Spark's limit of ten seconds.
+        """
+        while self.starting and self.starting.isActive and not self.starting.recentProgress:
+            time.sleep(0.05)
         writer = df.writeStream.format("memory").queryName(f"q{next(_names)}")
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", str(self.folder / checkpoint))
-        return writer.trigger(availableNow=True).start(**options)
+        self.starting = writer.trigger(availableNow=True).start(**options)
+        return self.starting
 
     def wait(self, query: Any) -> Run:
         """The whole result of a query that was started."""

@@ -53,7 +53,7 @@ def make_spec(window: Any, how: str = "inner", **changes: Any) -> UnitSpec:
     return UnitSpec(**(values | changes))
 
 
-def tester_of(spec: UnitSpec) -> TwsTester:
+def make_tester(spec: UnitSpec) -> TwsTester:
     timed = spec.window["kind"] == "time"
     extra = {"eventTimeExtractor": lambda row: 2**62} if timed else {}
     return TwsTester(JoinUnit(spec), timeMode="EventTime" if timed else "None", **extra)
@@ -114,7 +114,7 @@ def millis(seconds: int) -> int:
 
 
 def test_rows_are_stored_once_a_batch_and_removed_whole() -> None:
-    tester = tester_of(make_spec(tj.CountWindow(3)))
+    tester = make_tester(make_spec(tj.CountWindow(3)))
     assert push(tester, rows_at(0, 1, 2)) == Counter({(i, j): 1 for i in range(3) for j in range(3)})
     assert stored(tester) == {"l0", "r0"}
     push(tester, rows_at(0, 1, first=3))
@@ -125,7 +125,7 @@ def test_rows_are_stored_once_a_batch_and_removed_whole() -> None:
 
 
 def test_every_update_has_a_new_token() -> None:
-    tester = tester_of(make_spec(tj.FullHistory()))
+    tester = make_tester(make_spec(tj.FullHistory()))
     tokens = set()
     for n in range(3):
         push(tester, rows_at(n, first=n))
@@ -139,7 +139,7 @@ def test_every_update_has_a_new_token() -> None:
 def test_state_is_enough_to_go_on(how: str, forget: str, window: Any, local_dir: Path) -> None:
     """At hand, from mapped files or from the state store: the result is that of one process."""
     spec = make_spec(window, how)
-    tester = tester_of(spec)
+    tester = make_tester(spec)
     embedded = tj.StreamJoin(
         ON, how=how, window=window, order_by="t", left_schema=LEFT, right_schema=RIGHT
     )
@@ -171,7 +171,7 @@ def sorted_by_hash(rows: Any) -> list[naive.Row]:
 
 def test_half_a_layout_is_no_layout(local_dir: Path) -> None:
     """One segment's file is gone: nothing of the others may be taken twice."""
-    tester = tester_of(make_spec(tj.FullHistory()))
+    tester = make_tester(make_spec(tj.FullHistory()))
     push(tester, rows_at(0, 1))
     unit_module._REMEMBERED.clear()
     folder = local_dir / "thetajoin-test" / "0"
@@ -183,7 +183,7 @@ def test_half_a_layout_is_no_layout(local_dir: Path) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 4, b"\xff" * 64, b"{"])
 def test_damaged_segment_files_cost_time_only(local_dir: Path, damage: bytes) -> None:
-    tester = tester_of(make_spec(tj.FullHistory()))
+    tester = make_tester(make_spec(tj.FullHistory()))
     push(tester, rows_at(0, 1))
     unit_module._REMEMBERED.clear()
     for file in (local_dir / "thetajoin-test" / "0").glob("*.segment"):
@@ -197,7 +197,7 @@ def test_unwritable_folder_costs_time_only(
 ) -> None:
     (local_dir / "file").write_text("in the way")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(local_dir / "file"))
-    tester = tester_of(make_spec(tj.FullHistory()))
+    tester = make_tester(make_spec(tj.FullHistory()))
     with pytest.warns(UserWarning, match="segment files cannot be written"):
         push(tester, rows_at(0, 1))
     unit_module._REMEMBERED.clear()
@@ -208,15 +208,25 @@ def test_unwritable_folder_costs_time_only(
 
 @pytest.mark.parametrize("options", [{"head_rows": 100}, {"merge": "background"}])
 def test_engine_options_do_not_keep_rows_out_of_the_files(options: dict[str, Any]) -> None:
-    tester = tester_of(make_spec(tj.FullHistory(), options=options))
+    tester = make_tester(make_spec(tj.FullHistory(), options=options))
     for n in range(6):
         unit_module._REMEMBERED.clear()
         found = push(tester, rows_at(0, first=n))
         assert sum(found.values()) == 2 * n + 1
 
 
+def test_unmatched_rows_come_once_whatever_the_files_still_hold() -> None:
+    """A merged segment outlives the entries of its oldest rows, which have been given out."""
+    tester = make_tester(make_spec(tj.CountWindow(9, slide=2), "left"))
+    given: Counter[Any] = Counter()
+    for n in range(12):
+        unit_module._REMEMBERED.clear()
+        given += push(tester, rows_at(0, 1, 2, first=3 * n, value=5))
+    assert given == Counter({(lid, None): 1 for lid in range(36 - 9 + 1 - 36 % 2)})
+
+
 def test_old_segment_files_are_removed(local_dir: Path) -> None:
-    tester = tester_of(make_spec(tj.CountWindow(4)))
+    tester = make_tester(make_spec(tj.CountWindow(4)))
     for n in range(12):
         push(tester, rows_at(0, 1, first=2 * n))
     files = list((local_dir / "thetajoin-test" / "0").iterdir())
@@ -226,7 +236,7 @@ def test_old_segment_files_are_removed(local_dir: Path) -> None:
 
 def test_timer_wakes_for_the_oldest_row_that_is_owed() -> None:
     window = tj.TimeWindow(before="7 seconds", after="3 seconds", time="t")
-    tester = tester_of(make_spec(window, "left"))
+    tester = make_tester(make_spec(window, "left"))
     assert push(tester, rows_at(10, 12, value=5)) == Counter()
     # The row of 10 s can match up to 13 s, and the watermark must be past that.
     assert timers(tester) == [millis(13) + 1]
@@ -240,10 +250,10 @@ def test_timer_wakes_for_the_oldest_row_that_is_owed() -> None:
 
 def test_matched_rows_need_no_timer() -> None:
     window = tj.TimeWindow("5 seconds", time="t")
-    tester = tester_of(make_spec(window, "full"))
+    tester = make_tester(make_spec(window, "full"))
     assert push(tester, rows_at(10)) == Counter({(0, 0): 1})
     assert timers(tester) == []
-    tester = tester_of(make_spec(window, "inner", label="other"))
+    tester = make_tester(make_spec(window, "inner", label="other"))
     push(tester, rows_at(10, value=5))
     assert timers(tester) == []
 
@@ -253,7 +263,7 @@ def test_matched_rows_need_no_timer() -> None:
     [
         ({"on": "l.a <= r.b"}, "condition"),
         ({"how": "left"}, "how"),
-        ({"window": tj.CountWindow(4).to_dict()}, "window"),
+        ({"window": tj.CountWindow(4)}, "window"),
         ({"order_by": ("lid", "rid")}, "order_by"),
         ({"units": 2}, "number of units"),
         ({"left_schema": LEFT.append(pa.field("z", pa.int8())).serialize().to_pybytes()}, "left"),
@@ -263,9 +273,9 @@ def test_matched_rows_need_no_timer() -> None:
 )
 def test_state_of_another_join_is_refused(changes: dict[str, Any], named: str) -> None:
     first = make_spec(tj.CountWindow(3))
-    tester = tester_of(first)
+    tester = make_tester(first)
     push(tester, rows_at(0))
-    changed = JoinUnit(make_spec(tj.CountWindow(3), **changes))
+    changed = JoinUnit(make_spec(**({"window": tj.CountWindow(3)} | changes)))
     changed.init(tester.handle)
     tester.processor = changed
     with pytest.raises(SnapshotError, match=named):

@@ -50,7 +50,7 @@ BEFORE, AFTER, DELAY = 45_000, 15_000, 20_000  # milliseconds
 EPOCH = 1_767_225_600_000
 # Files written ahead of the query, so that it is never idle.
 AHEAD = 8
-# Kills of Python workers for one that hits a task.
+# Kills of Python workers or executors for one that hits a task.
 TRIES = 10
 PATIENCE = 180.0
 # Where a kill is aimed at: what must have grown first, and the seconds within which it then falls.
@@ -265,12 +265,10 @@ class Ordeal:
     def kill_driver(self) -> None:
         """Kill the driver, its JVM and its workers at a moment of a running query."""
         batches = int(self.random.integers(0, 3))
-        what, (grown, within) = self._choose()
-        enough = self.marks()["commits"] + batches
-        self._wait("batches", lambda: self.marks()["commits"] >= enough)
+        grown, within = self._choose()
+        self._grown("commits", self.marks()["commits"] + batches - 1)
         if grown is not None:
-            before = self.marks()[grown]
-            self._wait(f"{what} to begin", lambda: self.marks()[grown] > before)
+            self._grown(grown, self.marks()[grown])
         time.sleep(self.random.uniform(0, within))
         self._alive()
         self.kill_all()
@@ -279,37 +277,47 @@ class Ordeal:
         now = self.marks()
         self.replays += now["commits"] < now["offsets"] == self._begun_with["offsets"]
 
-    def _choose(self) -> tuple[str, tuple[str | None, float]]:
+    def _choose(self) -> tuple[str | None, float]:
         """The moments take turns in an order that changes from turn to turn."""
         turn, at = divmod(self.done.driver_kills, len(MOMENTS))
         order = np.random.default_rng(turn).permutation(len(MOMENTS))
-        return list(MOMENTS.items())[int(order[at])]
+        return list(MOMENTS.values())[int(order[at])]
 
     def kill_workers(self, number: int) -> None:
-        """Kill Python workers, each while it computes in a micro-batch."""
-        for _ in range(TRIES * number):
-            if number <= 0:
-                return
-            self._in_a_batch(0.3)
+        """Kill Python workers, each while it has a task."""
+        for _ in range(number):
+            self._until_a_task_is_lost("worker", lambda worker: worker)
+            self.done.worker_kills += 1
+
+    def kill_executors(self, number: int) -> None:
+        """Kill executors of the local cluster, each while it has a task."""
+        for _ in range(number):
+            self._until_a_task_is_lost("executor", lambda worker: _parent(_parent(worker)))
+            self.done.executor_kills += 1
+
+    def _until_a_task_is_lost(self, what: str, victim: Callable[[int], int]) -> None:
+        """Kill what belongs to a busy Python worker, of a unit or of packing in turns."""
+        for turn in range(TRIES):
+            # Spark starts the daemon that forks workers for packing first, that for units then.
+            daemon = (turn + self.done.worker_kills + self.done.executor_kills) % 2 - 1
             lost = self.tasks_lost()
-            self._wait("a busy Python worker", lambda: self._kill_one(self._busy_workers()))
-            self._go_on()
-            if self.tasks_lost() > lost:  # else it had just finished its task
-                self.done.worker_kills += 1
-                number -= 1
-        raise RuntimeError("no kill of a Python worker has hit a task")
+            self._grown("offsets", self.marks()["offsets"])
+            time.sleep(self.random.uniform(0, 0.3))
+
+            def kill(at: int = daemon) -> bool:
+                busy = self._busy(at)
+                return bool(busy) and self._kill(victim(int(self.random.choice(busy))))
+
+            self._wait(f"a busy {what}", kill)
+            self._grown("commits", self.marks()["offsets"])
+            if self.tasks_lost() > lost:  # else the task had just ended
+                self.phases[f"{what} that {'joins' if daemon else 'packs'}"] += 1
+                return
+        raise RuntimeError(f"no kill of a Spark {what} has hit a task")
 
     def tasks_lost(self) -> int:
         """How many tasks Spark has told of that it had to run again."""
-        return (self.folder / "log").read_text(errors="replace").count(": Lost task ")
-
-    def kill_executors(self, number: int) -> None:
-        """Kill executors of the local cluster in the middle of a micro-batch."""
-        for _ in range(number):
-            self._in_a_batch(0.8)
-            self._wait("an executor", lambda: self._kill_one(self._executors()))
-            self.done.executor_kills += 1
-            self._go_on()
+        return (self.folder / "log").read_text(errors="replace").count("] Lost task ")
 
     def finish(self) -> None:
         """Let the query take all that is there, and end."""
@@ -325,10 +333,21 @@ class Ordeal:
             return
         while alive := processes(self._driver.pid):
             for pid in alive:
-                _kill(pid)
+                self._kill(pid)
             self._driver.poll()
         self._driver.wait()
         self._driver = None
+
+    def _kill(self, pid: int) -> bool:
+        """Kill a process of the driver's session, and no other."""
+        status = _status(pid)
+        if self._driver is None or not status or int(status[3]) != self._driver.pid:
+            return False
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
 
     def marks(self) -> dict[str, int]:
         """The newest micro-batch that each of the query's logs knows of."""
@@ -352,31 +371,22 @@ class Ordeal:
             return "state being written"
         return "executing"
 
-    def _in_a_batch(self, within: float) -> None:
-        before = self.marks()["offsets"]
-        self._wait("a batch", lambda: self.marks()["offsets"] > before)
-        time.sleep(self.random.uniform(0, within))
+    def _grown(self, mark: str, above: int) -> None:
+        self._wait(f"{mark} to grow", lambda: self.marks()[mark] > above)
 
-    def _go_on(self) -> None:
-        reached = self.marks()["offsets"]
-        self._wait("the query to go on", lambda: self.marks()["commits"] > reached)
-
-    def _kill_one(self, pids: list[int]) -> bool:
-        return bool(pids) and _kill(int(self.random.choice(sorted(pids))))
-
-    def _busy_workers(self) -> list[int]:
-        """Python workers that have just used a processor."""
+    def _busy(self, daemon: int) -> list[int]:
+        """Python workers of each JVM's first or last daemon that have just used a processor."""
         assert self._driver is not None
         found = processes(self._driver.pid)
-        daemons = {pid for pid, command in found.items() if "pyspark.daemon" in command}
-        before = {pid: _ran(pid) for pid in daemons if _parent(pid) in daemons}
+        parents = {pid: _parent(pid) for pid, what in found.items() if "pyspark.daemon" in what}
+        daemons: dict[int, list[int]] = {}
+        for pid, parent in sorted(parents.items()):
+            if parent not in parents:
+                daemons.setdefault(parent, []).append(pid)
+        asked = {pids[daemon] for pids in daemons.values() if len(pids) > 1}
+        before = {pid: _ran(pid) for pid, parent in parents.items() if parent in asked}
         time.sleep(0.004)
-        return [pid for pid, ran in before.items() if _ran(pid) > ran]
-
-    def _executors(self) -> list[int]:
-        assert self._driver is not None
-        found = processes(self._driver.pid)
-        return [pid for pid, command in found.items() if "CoarseGrainedExecutorBackend" in command]
+        return sorted(pid for pid, ran in before.items() if _ran(pid) > ran)
 
     def _feed(self) -> None:
         # A stopped query takes no more than one file of a side in each micro-batch.
@@ -448,7 +458,9 @@ def processes(session: int) -> dict[int, str]:
 
 
 def _status(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; none if the process is gone."""
+    """The fields of /proc/PID/stat from the state on; none if there is no such process."""
+    if pid <= 1:
+        return []
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -466,14 +478,6 @@ def _ran(pid: int) -> int:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
     except OSError:
         return -1
-
-
-def _kill(pid: int) -> bool:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 # What it should have given

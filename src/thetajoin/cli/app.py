@@ -35,6 +35,20 @@ def main() -> None:
 
 
 @app.command()
+def demo(
+    rows: Annotated[int, typer.Option(help="Rows of each stream.")] = 200_000,
+    window: Annotated[int, typer.Option(help="Rows of each side in the window.")] = 25_000,
+    batches: Annotated[int, typer.Option(help="Micro-batches.")] = 10,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("thetajoin-demo"),
+) -> None:
+    """Join two streams of power readings on Spark and check the result."""
+    from thetajoin.cli.demo import DemoConfig, run_demo
+
+    run_demo(DemoConfig(out, rows, window, batches, seed))
+
+
+@app.command()
 def bench(
     name: Annotated[str, typer.Argument(help="Which benchmark: engine.")],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

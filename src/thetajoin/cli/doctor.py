@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import os
 import platform
-import re
-import shutil
-import subprocess
 from importlib import metadata
 
 from rich.console import Console
 from rich.table import Table
 
+from thetajoin.errors import ThetaJoinError
+from thetajoin.spark.session import available_cores, find_java
+
 NEEDED = ("pyarrow", "numpy", "numba", "sqlglot", "typer", "rich")
-OPTIONAL = ("pyspark", "pandas", "polars", "duckdb", "chdb", "matplotlib")
-
-
-def java_version() -> int | None:
-    """The major version of the Java that Spark would find, or None."""
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if not java:
-        return None
-    try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    return int(found[1]) if found else None
+# transformWithState needs all of these, and does not say so when one is missing.
+SPARK = (
+    "pyspark",
+    "pandas",
+    "protobuf",
+    "grpcio",
+    "grpcio-status",
+    "googleapis-common-protos",
+    "zstandard",
+)
+OPTIONAL = ("matplotlib", "polars", "duckdb", "chdb")
 
 
 def examine() -> int:
@@ -37,17 +33,20 @@ def examine() -> int:
         table.add_column(column)
     missing = 0
     table.add_row("Python", platform.python_version(), "ok")
-    for name in (*NEEDED, *OPTIONAL):
+    for name in (*NEEDED, *SPARK, *OPTIONAL):
         try:
             table.add_row(name, metadata.version(name), "ok")
         except metadata.PackageNotFoundError:
             needed = name in NEEDED
             missing += needed
-            table.add_row(name, "not installed", "[red]needed[/red]" if needed else "optional")
-    java = java_version()
-    verdict = "ok" if java is not None and java >= 17 else "Spark needs Java 17 or newer"
-    table.add_row("Java", "not found" if java is None else str(java), verdict)
-    table.add_row("cores", str(len(os.sched_getaffinity(0))), "ok")
+            verdict = "[red]needed[/red]" if needed else "optional"
+            table.add_row(name, "not installed", "for Spark" if name in SPARK else verdict)
+    try:
+        java = find_java()
+        table.add_row("Java", f"{java.version} ({java.source}: {java.home})", "ok")
+    except ThetaJoinError as error:
+        table.add_row("Java", "not found", str(error))
+    table.add_row("cores", str(available_cores()), "ok")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     table.add_row("memory", f"{memory:.1f} GiB", "ok" if memory >= 4 else "little for Spark")
     Console(highlight=False).print(table)

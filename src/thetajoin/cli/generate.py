@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -12,7 +14,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from thetajoin.bench.data import correlated
-from thetajoin.errors import OptionError
+from thetajoin.errors import OptionError, nearest
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -55,19 +57,35 @@ STREAMS = {"power": (("dc1", "dc2"), power_stream), "taxi": (("trips",), taxi_st
 
 
 def write_streams(
-    kind: str, out: Path, rows: int, files: int, matches: float, seed: int
+    kind: str,
+    out: Path,
+    rows: int,
+    files: int,
+    matches: float,
+    seed: int,
+    *,
+    window: int | None = None,
 ) -> Iterator[Path]:
-    """Write each stream of a kind into a folder of its own; gives the folders."""
+    """Write each stream of a kind into a folder of its own; gives the folders.
+
+    About `matches` rows of a `window` (all rows unless told) match a row of the other stream. Files
+    are a second of age apart: Spark's file source reads the oldest first.
+    """
     if kind not in STREAMS:
-        raise OptionError(f"no streams {kind!r}: there are {', '.join(STREAMS)}")
+        raise OptionError(f"no streams {kind!r}: {nearest(kind, STREAMS)}")
     if rows < 1 or files < 1 or files > rows:
         raise OptionError("rows and files must be at least 1, and no more files than rows")
+    if matches < 0:
+        raise OptionError("matches must not be below 0")
     names, make = STREAMS[kind]
+    begun = time.time() - files
     for at, name in enumerate(names):
         folder = out / name
         folder.mkdir(parents=True, exist_ok=True)
-        table = make(rows, rows, matches, seed * 1000 + at)
+        table = make(rows, window or rows, matches, seed * 1000 + at)
         edges = np.linspace(0, rows, files + 1).astype(int)
         for number, (start, end) in enumerate(pairwise(edges)):
-            parquet.write_table(table.slice(start, end - start), folder / f"{number:05d}.parquet")
+            path = folder / f"{number:05d}.parquet"
+            parquet.write_table(table.slice(start, end - start), path)
+            os.utime(path, (begun + number, begun + number))
         yield folder

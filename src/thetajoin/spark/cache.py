@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import tempfile
 import uuid
 import warnings
@@ -95,7 +96,7 @@ class SegmentCache:
         try:
             layout = json.loads((self.folder / f"{token}.json").read_text())
             found = {side: [self._read(n, core, side) for n in layout[side]] for side in SIDES}
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, LookupError, TypeError, struct.error):
             return False
         # Both sides or none: segments left in the core would come again from the state store.
         for side in SIDES:

@@ -7,18 +7,14 @@ turns Spark's progress report into a `JoinProgress`; `ProgressListener` does so 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from thetajoin.spark.cache import remove_cache
-
 METRIC = "thetajoin_"
 OPERATOR = "transformWithState"
-LABEL = re.compile(r"[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
@@ -154,8 +150,8 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     spark.streams.addListener(ProgressListener(print))
     ```
 
-    When a query ends, `on_end` is called with its error, or None, and the join's segment files on
-    this host are removed. Calls come from a thread of Spark's.
+    When a query ends, `on_end` is called with its error, or None. Calls come from a thread of
+    Spark's.
     """
 
     def __init__(
@@ -165,7 +161,6 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     ) -> None:
         self._on_progress = on_progress
         self._on_end = on_end
-        self._labels: dict[str, set[str]] = {}
 
     def onQueryStarted(self, event: Any) -> None:
         """Called by Spark before `start` returns."""
@@ -174,9 +169,6 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         """Called by Spark after each micro-batch."""
         progress = read_progress(event.progress)
         if progress.units:
-            names = {unit.join.removeprefix(METRIC) for unit in progress.units}
-            labels = {name for name in names if LABEL.fullmatch(name)}
-            self._labels.setdefault(progress.run, set()).update(labels)
             self._on_progress(progress)
 
     def onQueryIdle(self, event: Any) -> None:
@@ -184,7 +176,5 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
 
     def onQueryTerminated(self, event: Any) -> None:
         """Called by Spark when a query has stopped, or failed."""
-        for label in self._labels.pop(str(event.runId), ()):
-            remove_cache(label)
         if self._on_end is not None:
             self._on_end(event.exception)

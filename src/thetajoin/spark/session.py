@@ -1,4 +1,4 @@
-"""A Spark session on this machine for the demo, the benchmarks and the tests, and the Java it needs."""
+"""A Spark session on this machine for demo, benchmarks and tests, and the Java it needs."""
 
 from __future__ import annotations
 
@@ -114,9 +114,7 @@ def local_session(
         raise SparkError("a Spark session is running in this process: stop it before another")
     scratch = scratch or _temporary()
     log = log or scratch / "spark.log"
-    master = (
-        str(cores) if not str(cores).strip("*").strip("0123456789") == "" else f"local[{cores}]"
-    )
+    master = str(cores) if "[" in str(cores) else f"local[{cores}]"
     wanted = {
         "spark.master": master,
         "spark.app.name": "thetajoin",
@@ -179,7 +177,14 @@ def _parallel(master: str) -> int:
     numbers = [int(number) for number in re.findall(r"\d+", master)]
     if master.startswith("local-cluster"):
         return numbers[0] * numbers[1]
-    return numbers[0] if numbers else len(os.sched_getaffinity(0))
+    return numbers[0] if numbers else available_cores()
+
+
+def available_cores() -> int:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _temporary() -> Path:

@@ -67,7 +67,7 @@ class UnitSpec:
             suffix=self.suffix,
             self_join=self.self_join,
             # A micro-batch becomes a segment, which other workers can map; merges are part of it.
-            options=Options(**{"threads": 1, "merge": "inline", "head_rows": 0, **self.options}),
+            options=Options(**{"threads": 1, **self.options, "merge": "inline", "head_rows": 0}),
         )
 
     def core(self, unit: int) -> JoinCore:

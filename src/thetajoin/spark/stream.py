@@ -113,13 +113,18 @@ def stream_join(
 
 
 def _packed(df: Any, side: int, units: int) -> Any:
-    hashed = F.xxhash64(*[F.col(_quoted(name)) for name in _hashable(df)]).alias(HASH)
-    return df.select("*", hashed).mapInArrow(packer(side, units), PACKED)
+    hashed = F.xxhash64(*[_hashable(field) for field in df.schema.fields]).alias(HASH)
+    # By position from here on: mapInArrow takes a name with a dot or a backtick for a path.
+    columns = [
+        F.col(_quoted(field.name)).alias(f"c{at}") for at, field in enumerate(df.schema.fields)
+    ]
+    return df.select(*columns, hashed).mapInArrow(packer(side, units), PACKED)
 
 
-def _hashable(df: Any) -> list[str]:
-    """Columns that Spark can hash; maps it cannot."""
-    return [f.name for f in df.schema.fields if "map<" not in f.dataType.simpleString()]
+def _hashable(field: StructField) -> Any:
+    """A column as Spark can hash it; maps it cannot, but their text."""
+    column = F.col(_quoted(field.name))
+    return column.cast("string") if "map<" in field.dataType.simpleString() else column
 
 
 def _quoted(name: str) -> str:

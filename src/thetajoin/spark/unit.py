@@ -185,6 +185,10 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             store = held.core.stores[side]
             if packed is None or not store.config.owes:
                 continue
+            # A mapped segment may hold rows whose entries are gone: those are owed nothing.
+            for block in store.blocks():
+                assert block.settled is not None
+                block.settled[:] = True
             flags = np.unpackbits(np.frombuffer(packed, np.uint8)).astype(np.bool_)
             at = 0
             for entry in held.entries:
@@ -254,7 +258,9 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
     def _set_timer(self, held: Held) -> None:
         """Have the unit woken when the watermark passes the next row that is owed."""
         owed = held.core.next_owed()
-        due = None if owed is None else -(-owed // 1000)
+        # Spark's watermark begins at 0, and a timer must lie past it; rows may lie before.
+        past = (held.core.watermark or 0) // 1000 + 1
+        due = None if owed is None else max(-(-owed // 1000), past)
         if due == held.timer:
             return
         if held.timer is not None:

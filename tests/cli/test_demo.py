@@ -1,0 +1,123 @@
+"""The demo's own check against two plain loops, its folder, and the whole of it on Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from thetajoin.cli.demo import DemoConfig, _take_folder, brute_force, is_exact
+from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.spark.session import find_java
+
+
+def stream(rows, seed):
+    random = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "id": np.arange(rows),
+            "ts": np.sort(random.integers(0, rows, rows)),  # ties within and across sides
+            "rp": random.integers(0, 6, rows).astype(float),
+            "cp": random.integers(0, 6, rows).astype(float),
+        }
+    )
+
+
+def naive(left, right, size):
+    """DESIGN 1.2 word for word: rows arrive one by one, and see the last `size` of the others."""
+    arrivals = [(ts, 0, at) for at, ts in enumerate(left.column("ts").to_pylist())]
+    arrivals += [(ts, 1, at) for at, ts in enumerate(right.column("ts").to_pylist())]
+    rows = left.to_pylist(), right.to_pylist()
+    had = [0, 0]
+    pairs = []
+    for _, side, at in sorted(arrivals):
+        other = had[1 - side]
+        for seen in range(max(0, other - size), other):
+            i, j = (at, seen) if side == 0 else (seen, at)
+            if rows[0][i]["rp"] < rows[1][j]["rp"] and rows[0][i]["cp"] > rows[1][j]["cp"]:
+                pairs.append((i, j))
+        had[side] += 1
+    return pairs
+
+
+@pytest.mark.parametrize("size", [1, 7, 500])
+def test_brute_force_is_the_contract(size):
+    left, right = stream(60, 1), stream(80, 2)
+    pairs = naive(left, right, size)
+    counts = brute_force(left, right, size, lambda _: None)
+    assert counts.tolist() == np.bincount([i for i, _ in pairs], minlength=60).tolist()
+
+
+@pytest.mark.parametrize("change", ["none", "lost", "twice", "another"])
+def test_is_exact_sees_every_kind_of_mistake(change):
+    left, right = stream(60, 1), stream(80, 2)
+    pairs = naive(left, right, 7)
+    counts = brute_force(left, right, 7, lambda _: None)
+    if change == "lost":
+        del pairs[3]
+    elif change == "twice":
+        pairs[3] = pairs[[i for i, _ in pairs].index(pairs[3][0])]
+        pairs.append(pairs[3])
+    elif change == "another":
+        i = pairs[3][0]
+        pairs[3] = i, next(j for j in range(80) if (i, j) not in pairs)
+    found = pa.table({"id": [i for i, _ in pairs], "id_right": [j for _, j in pairs]})
+    assert is_exact(left, right, 7, found, counts) == (change == "none")
+
+
+def test_only_a_demos_folder_is_replaced(tmp_path):
+    out = tmp_path / "out"
+    _take_folder(out)
+    (out / "matches").mkdir()
+    _take_folder(out)
+    assert [path.name for path in out.iterdir()] == ["summary.json"]
+    (out / "summary.json").write_text('{"mine": 1}')
+    with pytest.raises(OptionError, match="not a demo's results"):
+        _take_folder(out)
+    assert (out / "summary.json").read_text() == '{"mine": 1}'
+
+
+def test_a_file_in_the_way_is_an_error(tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(OptionError, match="is a file"):
+        _take_folder(tmp_path / "out")
+
+
+def test_defaults_fill_the_window():
+    config = DemoConfig(out=None)
+    config.check()
+    assert config.window < config.rows // 2
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_the_whole_demo(tmp_path):
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    try:
+        find_java()
+    except ThetaJoinError as error:
+        pytest.skip(str(error))
+    command = "import sys; from thetajoin.cli import main; sys.argv[0] = 'thetajoin'; main()"
+    options = ["--rows", "3000", "--window", "500", "--batches", "3", "--out", "results"]
+    done = subprocess.run(
+        [sys.executable, "-c", command, "demo", *options],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=None,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "exact" in done.stdout
+    assert len(done.stdout.splitlines()) < 10
+    summary = json.loads((tmp_path / "results" / "summary.json").read_text())
+    assert summary["exact"]
+    assert summary["matches"] == summary["matches_by_brute_force"] > 0
+    assert [batch["input_rows"] for batch in summary["batches"]] == [2000] * 3
+    assert sum(batch["matches"] for batch in summary["batches"]) == summary["matches"]
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]

@@ -1,0 +1,128 @@
+"""What comes out of a streaming join is an ordinary streaming DataFrame."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import naive
+import thetajoin as tj
+from spark.harness import Streams, closing, expected, random_batches, seconds, with_watermarks
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+ON = "l.a < r.b AND l.c >= r.d"
+PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))
+
+
+def test_filter_aggregate_and_sinks(streams: Streams) -> None:
+    from pyspark.sql import functions as F
+
+    batches = random_batches(20, batches=2, rows=16)
+    streams.push(*batches)
+    want, result = expected(batches, PRED)
+    joined = tj.join(*streams.both(), ON, window=tj.FullHistory())
+    assert joined.isStreaming
+
+    counted = joined.where("a > -2").groupBy("a").agg(F.count("*").alias("n"))
+    counts = counted.writeStream.outputMode("complete").format("memory").queryName("counts")
+    files = joined.select("lid", "rid").writeStream.format("parquet")
+    files = files.option("checkpointLocation", str(streams.folder / "cp"))
+    given: list[Any] = []
+    each = joined.writeStream.foreachBatch(lambda df, _: given.extend(df.collect()))
+    queries = [
+        counts.trigger(availableNow=True).start(),
+        files.trigger(availableNow=True).start(str(streams.folder / "out")),
+        each.trigger(availableNow=True).start(),
+    ]
+    for query in queries:
+        query.awaitTermination()
+    got = {row.a: row.n for row in streams.spark.table("counts").collect()}
+    assert got == Counter(l["a"] for l, r in result.rows if l["a"] > -2)
+    out = streams.spark.read.parquet(str(streams.folder / "out")).collect()
+    assert Counter((row.lid, row.rid) for row in out) == want
+    assert Counter((row.lid, row.rid) for row in given) == want
+
+
+def test_metrics_add_up(streams: Streams) -> None:
+    batches = [*random_batches(21, batches=3), closing()]
+    streams.push(*batches)
+    inputs = streams.both("5 seconds")
+    window = tj.TimeWindow("10 seconds", time="t")
+    run = streams.run(tj.join(*inputs, ON, window=window, units=3))
+    oracle = naive.Time(seconds(10), seconds(10))
+    _, result = expected(with_watermarks(batches, seconds(5)), PRED, window=oracle)
+    assert run.total("pairs") == result.pairs == run.rows.num_rows
+    assert run.total("late_rows") == result.late_rows
+    assert run.total("null_times") == result.null_times
+    assert run.total("unmatched") == 0
+    first = run.units[0]
+    assert [unit["unit"] for unit in first] == [0, 1, 2]
+    assert sum(unit["window_left"] for unit in first) == len(batches[0].left)
+    assert sum(unit["window_right"] for unit in first) == len(batches[0].right)
+    names = [name for name in run.progress[0].observedMetrics if name.startswith("thetajoin_")]
+    assert len(names) == 1
+
+
+def test_a_join_of_a_join(streams: Streams) -> None:
+    """Full history and count windows chain as they are."""
+    batches = random_batches(22, batches=2, rows=8)
+    streams.push(*batches)
+    left, right = streams.both()
+    third = streams.read("r").selectExpr("rid AS id", "b AS e")
+    first = tj.join(left, right, ON, window=tj.FullHistory())
+    both = tj.join(first, third, "l.b < r.e", window=tj.FullHistory())
+    got = Counter(
+        (row["lid"], row["rid"], row["id"]) for row in streams.run(both).rows.to_pylist()
+    )
+    pairs = expected(batches, PRED)[1].rows
+    rights = [row for batch in batches for row in batch.right]
+    want = Counter(
+        (l["lid"], r["rid"], x["rid"])
+        for l, r in pairs
+        for x in rights
+        if naive.compare(r["b"], "<", x["b"])
+    )
+    assert got == want
+    assert want
+
+
+def test_a_join_of_a_time_windowed_join(streams: Streams) -> None:
+    """The second join has the left side's event time, and no pair is too late for it."""
+    batches = [*random_batches(23, batches=3, rows=8), closing()]
+    streams.push(*batches)
+    left, right = streams.both("5 seconds")
+    third = streams.read("r", ("t", "5 seconds")).selectExpr("rid AS id", "b AS e", "t AS u")
+    window = tj.TimeWindow("20 seconds", time="t")
+    first = tj.join(left, right, ON, window=window)
+    second = tj.TimeWindow("20 seconds", time=("t", "u"))
+    both = tj.join(first, third, "l.b < r.e", window=second)
+    got = Counter(
+        (row["lid"], row["rid"], row["id"]) for row in streams.run(both).rows.to_pylist()
+    )
+    oracle = naive.Time(seconds(20), seconds(20))
+    steps = list(with_watermarks(batches, seconds(5)))
+    pairs = expected(steps, PRED, window=oracle)[1].rows
+    thirds = on_time(steps)
+    want = Counter(
+        (l["lid"], r["rid"], x["rid"])
+        for l, r in pairs
+        for x in thirds
+        if oracle.near(l, x) and naive.compare(r["b"], "<", x["b"])
+    )
+    assert want - got == Counter()
+    assert got - want == Counter()
+
+
+def on_time(steps: list[Any]) -> list[naive.Row]:
+    """The right side's rows that were not late."""
+    mark = None
+    kept = []
+    for step in steps:
+        if isinstance(step, naive.Advance):
+            mark = step.watermark if mark is None else max(mark, step.watermark)
+            continue
+        kept += [r for r in step.right if r["t"] is None or mark is None or r["t"] >= mark]
+    return kept

@@ -1,0 +1,155 @@
+"""A query that goes on from its checkpoint goes on exactly; another join is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import naive
+import thetajoin as tj
+from spark.harness import (
+    Streams,
+    closing,
+    distinct_times,
+    expected,
+    random_batches,
+    seconds,
+    with_watermarks,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+ON = "l.a < r.b AND l.c >= r.d"
+PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))
+
+
+def left_join(streams: Streams, **changes: Any) -> Any:
+    values: dict[str, Any] = {
+        "on": ON,
+        "how": "left",
+        "window": tj.CountWindow(8, slide=3),
+        "order_by": "t",
+        "units": 2,
+    }
+    return tj.join(*streams.both(), **(values | changes))
+
+
+def test_count_window_goes_on_exactly(streams: Streams) -> None:
+    batches = [*distinct_times(random_batches(11, batches=4), 11), closing(20)]
+    want, _ = expected(batches, PRED, how="left", window=naive.Count(8, 3), order_by="t")
+    streams.push(*batches[:2])
+    first = streams.resume(left_join(streams), "cp")
+    streams.push(*batches[2:])
+    second = streams.resume(left_join(streams), "cp")
+    assert {unit["from"] for unit in second.units[0]} == {"state"}
+    assert first.ids + second.ids == want
+    assert first.ids
+    assert second.ids
+
+
+def test_time_window_goes_on_exactly(streams: Streams) -> None:
+    batches = [*random_batches(12, batches=4), closing()]
+    want, result = expected(
+        with_watermarks(batches, seconds(5)),
+        PRED,
+        how="full",
+        window=naive.Time(seconds(10), seconds(10)),
+    )
+    window = tj.TimeWindow("10 seconds", time="t")
+
+    def join() -> Any:
+        return tj.join(*streams.both("5 seconds"), ON, how="full", window=window)
+
+    streams.push(*batches[:2])
+    first = streams.resume(join(), "cp")
+    streams.push(*batches[2:])
+    second = streams.resume(join(), "cp")
+    assert first.ids + second.ids == want
+    assert first.total("late_rows") + second.total("late_rows") == result.late_rows
+
+
+def test_one_dataframe_in_two_queries(streams: Streams) -> None:
+    """They share the folder of the segment files but nothing else."""
+    batches = [*distinct_times(random_batches(13, batches=3), 13), closing(20)]
+    streams.push(*batches)
+    want, _ = expected(batches, PRED, how="left", window=naive.Count(8, 3), order_by="t")
+    df = left_join(streams)
+    queries = [streams.start(df), streams.start(df)]
+    assert [streams.wait(query).ids for query in queries] == [want, want]
+
+
+def test_lost_segment_files_are_built_again(streams: Streams, monkeypatch: Any) -> None:
+    """Something is in the way of every file: each batch rebuilds, and the result is right."""
+    from types import SimpleNamespace
+
+    from thetajoin.spark import stream
+
+    label = "inthewaytest"
+    made = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=label))
+    monkeypatch.setattr(stream, "uuid", made)
+    local = Path(streams.spark.sparkContext.getConf().get("spark.local.dir"))
+    managers = list(local.glob("blockmgr-*"))
+    assert managers
+    for folder in managers:
+        (folder / f"thetajoin-{label}").write_text("not a folder")
+    batches = distinct_times(random_batches(14, batches=3), 14)
+    streams.push(*batches)
+    df = left_join(streams, how="inner", window=tj.FullHistory(), order_by=None)
+    run = streams.run(df)
+    assert run.ids == expected(batches, PRED)[0]
+    assert "files" not in {unit["from"] for batch in run.units for unit in batch}
+
+
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({"on": "l.a <= r.b AND l.c >= r.d"}, "condition"),
+    ({"window": tj.CountWindow(9, slide=3)}, "window"),
+    ({"how": "inner"}, "how"),
+    ({"order_by": ("lid", "rid")}, "order_by"),
+    ({"units": 1}, "number of units"),
+    ({"units": 3}, "number of units"),
+]
+
+
+def test_checkpoint_of_another_join_is_refused(streams: Streams) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    batches = distinct_times(random_batches(15, batches=2, rows=6), 15)
+    streams.push(batches[0])
+    streams.resume(left_join(streams), "cp")
+    streams.push(batches[1])
+    given: list[Any] = []
+    for changes, named in CHANGES:
+        writer = left_join(streams, **changes).writeStream
+        query = (
+            writer.foreachBatch(lambda part, _: given.extend(part.collect()))
+            .option("checkpointLocation", str(streams.folder / "cp"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        with pytest.raises(StreamingQueryException) as caught:
+            query.awaitTermination()
+        text = str(caught.value)
+        assert f"another join: its {named} was" in text, changes
+        assert "checkpointLocation" in text
+    assert given == []
+    # The right join still goes on.
+    want, _ = expected(batches, PRED, how="left", window=naive.Count(8, 3), order_by="t")
+    run = streams.resume(left_join(streams), "cp")
+    assert set(run.ids) <= set(want)
+
+
+def test_changed_key_type_is_refused(streams: Streams) -> None:
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import functions as F
+
+    batches = random_batches(16, batches=2, rows=6)
+    streams.push(batches[0])
+    left, right = streams.both()
+    streams.resume(tj.join(left, right, "l.a < r.b", window=tj.FullHistory()), "cp")
+    streams.push(batches[1])
+    left, right = streams.both()
+    changed = left.withColumn("a", F.col("a").cast("double"))
+    with pytest.raises(StreamingQueryException, match="left columns"):
+        streams.resume(tj.join(changed, right, "l.a < r.b", window=tj.FullHistory()), "cp")
