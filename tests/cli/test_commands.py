@@ -82,6 +82,14 @@ def test_a_mistake_is_one_line(run, tmp_path, monkeypatch, words, says):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ctrl_c_is_one_line(run, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("thetajoin.cli.demo.run_demo", interrupt)
+    assert run("demo") == (130, "", "thetajoin: stopped\n")
+
+
 def test_explain_prints_the_plan(run, tmp_path):
     path = tmp_path / "t.parquet"
     parquet.write_table(pa.table({"x": np.arange(10.0)}), path)

@@ -52,7 +52,7 @@ EPOCH = 1_767_225_600_000
 AHEAD = 8
 # Kills of Python workers or executors for one that hits a task.
 TRIES = 10
-PATIENCE = 180.0
+PATIENCE = 300.0
 # Where a kill is aimed at: what must have grown first, and the seconds within which it then falls.
 MOMENTS: dict[str, tuple[str | None, float]] = {
     "any": (None, 3.0),

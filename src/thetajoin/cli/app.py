@@ -11,6 +11,8 @@ from rich.console import Console
 
 from thetajoin.errors import ThetaJoinError
 
+INTERRUPTED = 130  # typer's exit code after Ctrl-C, which it leaves without a word
+
 app = typer.Typer(
     name="thetajoin",
     help="Joins of tables and streams on inequalities: exact, incremental, fast.",
@@ -29,9 +31,10 @@ def main() -> None:
             f"thetajoin: {error}", markup=False
         )
         sys.exit(1)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("thetajoin: stopped")
-        sys.exit(130)
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            Console(stderr=True).print("thetajoin: stopped")
+        raise
 
 
 @app.command()

@@ -217,7 +217,7 @@ def show(seen: list[JoinProgress], batches: int, elapsed: float) -> Group:
         "rows in",
         "rows/s",
         "matches",
-        "window rows",
+        "stored rows",
         "state",
         "cached",
         "late",
@@ -251,7 +251,7 @@ def show(seen: list[JoinProgress], batches: int, elapsed: float) -> Group:
         f"{elapsed:.0f} s",
     )
     units = Table(title=f"units in batch {seen[-1].batch}", title_justify="left")
-    for name in ("unit", "matches", "window rows", "segments", "index", "state", "from", "time"):
+    for name in ("unit", "matches", "stored rows", "segments", "index", "state", "from", "time"):
         units.add_column(name, justify="right")
     for unit in seen[-1].units:
         units.add_row(
