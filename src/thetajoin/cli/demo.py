@@ -83,7 +83,9 @@ def run_demo(config: DemoConfig) -> None:
         folders = list(made)
         cores = min(session.available_cores(), MOST_CORES)
         _say(console, f"starting Spark on {cores} cores with Java {java.version} ({java.source})")
-        spark = session.local_session(cores, memory="2g", scratch=scratch)
+        spark = session.local_session(
+            cores, memory="2g", scratch=scratch, log=config.out / "spark.log"
+        )
         try:
             _say(console, f"joining on  {ON}  over the last {config.window:,} rows of each side")
             progress, seconds = _join(console, spark, config, folders, scratch)
@@ -398,7 +400,7 @@ def _finish(
         f"{summary['matches']:,} matches, exact: brute force finds the same pairs; "
         f"{summary['rows_per_s']:,} rows a second after the first micro-batch",
     )
-    made = ["matches/", "streams/", "summary.json"]
+    made = ["matches/", "streams/", "summary.json", "spark.log"]
     if importlib.util.find_spec("matplotlib") is None:
         _say(console, "no plot: pip install 'thetajoin[plot]'")
     else:

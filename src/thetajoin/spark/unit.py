@@ -280,11 +280,23 @@ def check_identity(saved: dict[str, Any], now: dict[str, Any]) -> None:
             )
 
 
+class ArrowColumn(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]
+    """A column that is in Spark's types already.
+
+    Spark maps a Python function over the values of arrays, maps and structs, which fails on NULL;
+    here there is nothing to convert.
+    """
+
+    def map(self, mapper: Any, na_action: Any = None) -> ArrowColumn:
+        """The column itself."""
+        return self
+
+
 def frame(batch: pa.RecordBatch) -> pd.DataFrame:
     """Output rows as pandas sees them, without a copy."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns[METRICS] = pa.nulls(batch.num_rows, pa.string())
-    arrays = {name: pd.arrays.ArrowExtensionArray(column) for name, column in columns.items()}
+    arrays = {name: ArrowColumn(column) for name, column in columns.items()}
     return pd.DataFrame(arrays, copy=False)
 
 
@@ -312,5 +324,5 @@ def metrics_frame(held: Held, unit: int, before: dict[str, int], seconds: float)
     columns = [pa.nulls(1, field.type) for field in core.layout.schema]
     row = frame(pa.RecordBatch.from_arrays(columns, schema=core.layout.schema))
     text = pa.array([f"{unit}|{json.dumps(numbers)}"], pa.string())
-    row[METRICS] = pd.arrays.ArrowExtensionArray(text)
+    row[METRICS] = ArrowColumn(text)
     return row
