@@ -123,9 +123,7 @@ def test_every_type_comes_back_as_it_was(streams: Streams) -> None:
     sides = [with_interval(df) for df in streams.both()]
     assert sides[0].schema["interval"].dataType.simpleString() == "interval day to second"
     run = streams.run(tj.join(*sides, "l.id <= r.id", **options))
-    got = {
-        (row["id"], row["id_right"]): row for row in run.rows.to_pylist(maps_as_pydicts=None)
-    }
+    got = {(row["id"], row["id_right"]): row for row in run.rows.to_pylist(maps_as_pydicts=None)}
     assert set(got) == {(i, j) for i in range(3) for j in range(i, 3)}
     want = pa.Table.from_pylist(rows, schema).to_pylist()
     for (i, j), row in got.items():

@@ -74,9 +74,7 @@ def test_a_join_of_a_join(streams: Streams) -> None:
     third = streams.read("r").selectExpr("rid AS id", "b AS e")
     first = tj.join(left, right, ON, window=tj.FullHistory())
     both = tj.join(first, third, "l.b < r.e", window=tj.FullHistory())
-    got = Counter(
-        (row["lid"], row["rid"], row["id"]) for row in streams.run(both).rows.to_pylist()
-    )
+    got = Counter((row["lid"], row["rid"], row["id"]) for row in streams.run(both).rows.to_pylist())
     pairs = expected(batches, PRED)[1].rows
     rights = [row for batch in batches for row in batch.right]
     want = Counter(
@@ -112,8 +110,6 @@ def test_a_join_of_a_time_windowed_join(streams: Streams, how: str) -> None:
     joined = tj.join(left, right, ON, how=how, window=window)
     second = tj.TimeWindow("20 seconds", time=("t", "u"))
     both = tj.join(joined, third, "l.a > r.e", window=second)
-    got = Counter(
-        (row["lid"], row["rid"], row["id"]) for row in streams.run(both).rows.to_pylist()
-    )
+    got = Counter((row["lid"], row["rid"], row["id"]) for row in streams.run(both).rows.to_pylist())
     want = {(0, 2, 0): 1} | ({(1, None, 0): 1, (1, None, 2): 1} if how == "left" else {})
     assert got == Counter(want)

@@ -115,7 +115,9 @@ def millis(seconds: int) -> int:
 
 def test_rows_are_stored_once_a_batch_and_removed_whole() -> None:
     tester = make_tester(make_spec(tj.CountWindow(3)))
-    assert push(tester, rows_at(0, 1, 2)) == Counter({(i, j): 1 for i in range(3) for j in range(3)})
+    assert push(tester, rows_at(0, 1, 2)) == Counter(
+        {(i, j): 1 for i in range(3) for j in range(3)}
+    )
     assert stored(tester) == {"l0", "r0"}
     push(tester, rows_at(0, 1, first=3))
     assert stored(tester) == {"l0", "r0", "l3", "r3"}
@@ -156,8 +158,10 @@ def test_state_is_enough_to_go_on(how: str, forget: str, window: Any, local_dir:
             for rows, schema in ((batch.left, LEFT), (batch.right, RIGHT))
         ]
         want = embedded.push(*sides)
-        columns = [want[n].to_pylist() if n in want.column_names else [None] * len(want)
-                   for n in ("lid", "rid")]
+        columns = [
+            want[n].to_pylist() if n in want.column_names else [None] * len(want)
+            for n in ("lid", "rid")
+        ]
         assert ids(frame) == Counter(zip(*columns, strict=True))
         if len(frame):
             origins.add(json.loads(frame[METRICS].dropna().iloc[0].split("|", 1)[1])["from"])
@@ -225,7 +229,10 @@ def test_unmatched_rows_come_once_whatever_the_files_still_hold() -> None:
     assert given == Counter({(lid, None): 1 for lid in range(36 - 9 + 1 - 36 % 2)})
 
 
-def test_old_segment_files_are_removed(local_dir: Path) -> None:
+def test_old_segment_files_are_removed(
+    local_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thetajoin.spark.cache.YOUNG_S", 0.0)
     tester = make_tester(make_spec(tj.CountWindow(4)))
     for n in range(12):
         push(tester, rows_at(0, 1, first=2 * n))
@@ -267,8 +274,10 @@ def test_matched_rows_need_no_timer() -> None:
         ({"order_by": ("lid", "rid")}, "order_by"),
         ({"units": 2}, "number of units"),
         ({"left_schema": LEFT.append(pa.field("z", pa.int8())).serialize().to_pybytes()}, "left"),
-        ({"self_join": True, "right_schema": LEFT.serialize().to_pybytes(), "on": "l.a < r.a"},
-         "condition"),
+        (
+            {"self_join": True, "right_schema": LEFT.serialize().to_pybytes(), "on": "l.a < r.a"},
+            "condition",
+        ),
     ],
 )
 def test_state_of_another_join_is_refused(changes: dict[str, Any], named: str) -> None:
@@ -280,5 +289,3 @@ def test_state_of_another_join_is_refused(changes: dict[str, Any], named: str) -
     tester.processor = changed
     with pytest.raises(SnapshotError, match=named):
         push(tester, rows_at(1))
-
-

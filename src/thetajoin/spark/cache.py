@@ -7,11 +7,12 @@ the segments are built again from the state store.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
 import struct
 import tempfile
+import time
 import uuid
 import warnings
 from pathlib import Path
@@ -23,6 +24,8 @@ from thetajoin.engine.core import SIDES, JoinCore
 
 # Layouts kept for a unit: the newest, and the one before it, which a retry goes back to.
 KEPT = 2
+# Seconds for which a segment that no layout names is left alone.
+YOUNG_S = 60.0
 
 
 def cache_root() -> Path:
@@ -104,20 +107,29 @@ class SegmentCache:
         return True
 
     def _sweep(self) -> None:
-        """Remove layouts but the newest few, and segments that none of them names."""
-        layouts = sorted(self.folder.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
+        """Remove layouts but the newest few, and segments that none of them names.
+
+        Two attempts of one unit may sweep at once; a segment that is still young may belong to a
+        layout that is not written yet.
+        """
+        ages = {path: _written(path) for path in self.folder.glob("*.json")}
+        layouts = sorted(ages, key=lambda path: ages[path])
         for old in layouts[:-KEPT]:
             old.unlink(missing_ok=True)
-        named = set()
+        named: set[str] = set()
         for layout in layouts[-KEPT:]:
-            for names in json.loads(layout.read_text()).values():
-                named.update(names)
+            with contextlib.suppress(FileNotFoundError):
+                for names in json.loads(layout.read_text()).values():
+                    named.update(names)
         for segment in self.folder.glob("*.segment"):
-            if segment.name not in named:
+            if segment.name not in named and time.time() - _written(segment) > YOUNG_S:
                 segment.unlink(missing_ok=True)
         self._names = {k: v for k, v in self._names.items() if v[1] in named}
 
 
-def remove_cache(label: str) -> None:
-    """Remove all of a join's segment files on this host."""
-    shutil.rmtree(cache_root() / f"thetajoin-{label}", ignore_errors=True)
+def _written(path: Path) -> float:
+    """When a file was written; long ago if it is gone."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
