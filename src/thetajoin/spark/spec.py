@@ -32,6 +32,9 @@ class UnitSpec:
     left_schema: bytes
     right_schema: bytes
     label: str
+    # How far behind the watermark, in microseconds, rows of each side may be and not be late: those
+    # of another join carry the time of their older half.
+    lags: tuple[int, int] = (0, 0)
     options: dict[str, Any] = field(default_factory=dict)
 
     @property

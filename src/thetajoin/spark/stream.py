@@ -37,6 +37,8 @@ from thetajoin.window.spec import CountWindow, TimeWindow, Window
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 WATERMARK = "spark.watermarkDelayMs"
+# On an event time that comes from a join: microseconds by which it may be behind the watermark.
+LAG = "thetajoin.lagMicros"
 _numbers = itertools.count()
 
 
@@ -91,6 +93,7 @@ def stream_join(
         left_schema=schemas[0].serialize().to_pybytes(),
         right_schema=schemas[1].serialize().to_pybytes(),
         label=uuid.uuid4().hex[:12],
+        lags=_lags(left, right, checked),
         options=options,
     )
     output = output_schema(core, left, right)
@@ -109,7 +112,7 @@ def stream_join(
         "Append",
         "EventTime" if timed else "None",
     )
-    return _finished(joined, output, units, left, checked)
+    return _finished(joined, output, spec, left, core)
 
 
 def _packed(df: Any, side: int, units: int) -> Any:
@@ -202,20 +205,32 @@ def output_schema(core: JoinCore, left: Any, right: Any) -> StructType:
     )
 
 
-def _finished(joined: Any, output: StructType, units: int, left: Any, window: Window) -> Any:
+def _lags(left: Any, right: Any, window: Window) -> tuple[int, int]:
+    """How far behind the watermark rows of each side may be, because a join made them."""
+    if not isinstance(window, TimeWindow):
+        return 0, 0
+    times = left.schema[window.left_time], right.schema[window.right_time]
+    lags = [int((field.metadata or {}).get(LAG, 0)) for field in times]
+    return lags[0], lags[1]
+
+
+def _finished(joined: Any, output: StructType, spec: UnitSpec, left: Any, core: JoinCore) -> Any:
     """Observe the units' numbers, then leave only the output's columns."""
-    mark = F.col(METRICS)
+    mark, window = F.col(METRICS), core.config.window
     numbers = [
         F.max(F.when(mark.startswith(f"{unit}|"), mark)).alias(f"unit_{unit}")
-        for unit in range(units)
+        for unit in range(spec.units)
     ]
     observed = joined.observe(f"thetajoin_{next(_numbers)}", *numbers).where(mark.isNull())
     columns = []
     for field in output.fields:
         column = F.col(_quoted(field.name))
         if isinstance(window, TimeWindow) and field.name == window.left_time:
-            # Downstream operators, another join among them, go on with the left side's event time.
+            # Another join may go on with the left side's event time. A pair comes with the later of
+            # its rows, and an unmatched row when its time is past: either is behind by the reach.
+            assert core.clock is not None
             delay = left.schema[field.name].metadata[WATERMARK]
-            column = column.alias(field.name, metadata={WATERMARK: delay})
+            lag = max(spec.lags) + core.clock.reach["l"]
+            column = column.alias(field.name, metadata={WATERMARK: delay, LAG: lag})
         columns.append(column)
     return observed.select(*columns)

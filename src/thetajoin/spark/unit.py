@@ -115,11 +115,15 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         held = self._load(unit, _REMEMBERED.pop((self._spec.label, unit), None))
         core = held.core
         before = asdict(core.counters)
-        if isinstance(core.config.window, TimeWindow):
-            watermark = timers.getCurrentWatermarkInMs()
-            if watermark > 0:
-                for batch in core.advance_to(watermark * 1000):
-                    yield frame(batch)
+        lags = self._spec.lags
+        timed = isinstance(core.config.window, TimeWindow)
+        watermark = timers.getCurrentWatermarkInMs() * 1000 if timed else 0
+        if watermark > 0:
+            # What another join gives out in this micro-batch may be as old as the watermark before
+            # this one allowed: so its rows come first, and the watermark moves after them.
+            core.late = {side: watermark for side, lag in zip(SIDES, lags, strict=True) if not lag}
+            if not any(lags):
+                yield from map(frame, core.advance_to(watermark))
         left = unpack(blobs[0], core.given["l"])
         right = left if self._spec.self_join else unpack(blobs[1], core.given["r"])
         if left.num_rows or right.num_rows:
@@ -136,7 +140,9 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             finally:
                 for thread in writer:
                     thread.join()
-        self._save(unit, held)
+        if watermark > 0 and any(lags):
+            yield from map(frame, core.advance_to(watermark - max(lags)))
+        self._save(unit, held, watermark)
         yield metrics_frame(held, unit, before, time.perf_counter() - begun)
 
     def _load(self, unit: int, remembered: Held | None) -> Held:
@@ -214,7 +220,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         except BaseException as error:
             held.failure = error
 
-    def _save(self, unit: int, held: Held) -> None:
+    def _save(self, unit: int, held: Held, watermark: int) -> None:
         """Remove what has expired, and give the state a new token."""
         core, spec = held.core, self._spec
         if held.failure is not None:
@@ -227,7 +233,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 kept.append(entry)
         held.entries = kept
         self._save_marks(held)
-        self._set_timer(held)
+        self._set_timer(held, watermark)
         held.token = uuid.uuid4().hex
         description = {
             "identity": spec.identity,
@@ -255,12 +261,13 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         if any(p is not None for p in packed):
             self._marks.update(tuple(packed))
 
-    def _set_timer(self, held: Held) -> None:
+    def _set_timer(self, held: Held, watermark: int) -> None:
         """Have the unit woken when the watermark passes the next row that is owed."""
         owed = held.core.next_owed()
-        # Spark's watermark begins at 0, and a timer must lie past it; rows may lie before.
-        past = (held.core.watermark or 0) // 1000 + 1
-        due = None if owed is None else max(-(-owed // 1000), past)
+        due = None
+        if owed is not None:
+            # Spark's watermark begins at 0, and a timer must lie past it; rows may lie before.
+            due = max(-(-(owed + max(self._spec.lags)) // 1000), watermark // 1000 + 1)
         if due == held.timer:
             return
         if held.timer is not None:
