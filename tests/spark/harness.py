@@ -30,6 +30,8 @@ LEFT = pa.schema([("lid", pa.int64()), ("a", pa.int64()), ("c", pa.int64()), ("t
 RIGHT = pa.schema([("rid", pa.int64()), ("b", pa.int64()), ("d", pa.int64()), ("t", TIME)])
 # Rows from this number on only serve to move the window past all others.
 CLOSING = 1_000_000
+# Spark gives a query's first Python process ten seconds, which a busy machine may exceed.
+NOT_STARTED = "Python worker failed to connect back"
 
 _names = itertools.count()
 
@@ -87,6 +89,7 @@ class Streams:
     folder: Path
     written: dict[str, int] = field(default_factory=dict)
     starting: Any = None
+    frames: dict[str, Any] = field(default_factory=dict)
 
     def write(self, name: str, rows: Sequence[Row] | pa.Table, schema: pa.Schema) -> None:
         """Add a micro-batch to a stream."""
@@ -130,11 +133,18 @@ class Streams:
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", str(self.folder / checkpoint))
         self.starting = writer.trigger(availableNow=True).start(**options)
+        self.frames[self.starting.name] = df
         return self.starting
 
     def wait(self, query: Any) -> Run:
         """The whole result of a query that was started."""
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            if NOT_STARTED not in str(error):
+                raise
+            query = self.start(self.frames[query.name])
+            query.awaitTermination()
         table = self.spark.table(query.name).toArrow()
         progress = query.recentProgress
         self.spark.sql(f"DROP VIEW {query.name}")

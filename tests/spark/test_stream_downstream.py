@@ -102,7 +102,7 @@ OLD_PARTNER = [
 ]
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("how", [pytest.param("inner", marks=pytest.mark.slow), "left"])
 def test_a_join_of_a_time_windowed_join(streams: Streams, how: str) -> None:
     """A pair, and an unmatched row, has its left row's old time and yet is not late."""
     streams.push(*OLD_PARTNER)

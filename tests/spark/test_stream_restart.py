@@ -70,6 +70,7 @@ def test_time_window_goes_on_exactly(streams: Streams) -> None:
     assert first.total("late_rows") + second.total("late_rows") == result.late_rows
 
 
+@pytest.mark.slow
 def test_one_dataframe_in_two_queries(streams: Streams) -> None:
     """They share the folder of the segment files but nothing else."""
     batches = [*distinct_times(random_batches(13, batches=3), 13), closing(20)]
