@@ -22,6 +22,8 @@ from thetajoin.errors import SchemaError
 Int64 = NDArray[np.int64]
 INT64_MIN, INT64_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _SIGN = np.uint64(1 << 63)
+# Rows worked on at a time, so that what is computed on the way stays in the cache.
+_PIECE = 1 << 14
 _KEY_INF = 0x7FF0000000000000
 
 
@@ -144,11 +146,14 @@ def _encode_float(array: pa.Array, nan_low: bool) -> Int64:
         array = array.cast(pa.float64())
     values = _values(array, np.float64)
     keys: Int64 = (values + 0.0).view(np.int64)  # adding zero turns -0.0 into 0.0
-    negative = keys >> 63
-    negative &= INT64_MAX
-    keys ^= negative
-    if keys.size and (keys.max() > _KEY_INF or keys.min() < ~_KEY_INF):
-        keys[np.isnan(values)] = INT64_MIN if nan_low else INT64_MAX
+    for start in range(0, keys.size, _PIECE):
+        piece = keys[start : start + _PIECE]
+        negative = piece >> 63
+        negative &= INT64_MAX
+        piece ^= negative
+        if piece.max() > _KEY_INF or piece.min() < ~_KEY_INF:
+            nan = np.isnan(values[start : start + _PIECE])
+            piece[nan] = INT64_MIN if nan_low else INT64_MAX
     return keys
 
 

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,10 @@ from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.block import Block
 from thetajoin.engine.layout import Layout, take_columns
 from thetajoin.engine.rows import Batch, PartRows
+from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import OTHER, Part, Side, View
-from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
-from thetajoin.kernels.order import gather, is_sorted, order_of
+from thetajoin.kernels.order import gather_into, is_sorted, order_of
 from thetajoin.predicate import Expr, evaluate
 
 Positions = NDArray[np.int32]
@@ -73,24 +74,16 @@ class Joiner:
         With `once`, a batch row's first match in each block and part is enough.
         """
         tasks: list[Callable[[], Iterator[Found]]] = []
+        slab = Slab() if want_output else None
+        pieces = self.threads if len(blocks) < self.threads else 1
         for at, part in enumerate(self.parts):
             view = part.views[OTHER[side]]
-            if not blocks or not len(batch.parts[at]):
-                continue
-            rows = sort_probes(view, batch.parts[at])
-            low = high = None
-            if see is not None:
-                low = None if see.low is None else see.low[rows.rows]
-                high = None if see.high is None else see.high[rows.rows]
-            probe = Probe(view.intervals(rows.keys), len(rows), low, high)
             first_only = once and part.residual is None
-            pieces = self.threads if len(blocks) < self.threads else 1
-            for block in blocks:
-                streams = _streams(block, at, probe, self.chunk_rows, first_only, pieces)
-                for stream in streams:
-                    tasks.append(
-                        self._task(part, batch, side, rows.rows, block, stream, want_output)
-                    )
+            for piece in _split(batch.parts[at], pieces) if blocks else []:
+                probes = _Probes(view, piece, see)
+                for block in blocks:
+                    stream = _stream(block, at, probes, self.chunk_rows, first_only)
+                    tasks.append(self._task(part, batch, side, probes, block, stream, slab))
         yield from run_tasks(tasks, self.threads)
 
     def _task(
@@ -98,14 +91,18 @@ class Joiner:
         part: Part,
         batch: Batch,
         side: Side,
-        rows: Positions,
+        probed: _Probes,
         block: Block,
         stream: Callable[[], PairStream],
-        want_output: bool,
+        slab: Slab | None,
     ) -> Callable[[], Iterator[Found]]:
         def found() -> Iterator[Found]:
+            room = np.empty(0, np.int32)
             for probes, stored in stream():
-                probe_rows = gather(rows, probes)
+                if room.size < probes.size:
+                    room = np.empty(max(probes.size, 2 * room.size), np.int32)
+                probe_rows = room[: probes.size]
+                gather_into(probed.rows, probes, probe_rows)
                 if part.residual is not None:
                     tables = (batch.table, block.table)
                     positions = (probe_rows, stored)
@@ -114,10 +111,10 @@ class Joiner:
                     if not len(kept):
                         continue
                 output = None
-                if want_output and side == "l":
-                    output = self.layout.pairs(batch.table, probe_rows, block.table, stored)
-                elif want_output:
-                    output = self.layout.pairs(block.table, stored, batch.table, probe_rows)
+                if slab is not None and side == "l":
+                    output = self.layout.pairs(batch.table, probe_rows, block.table, stored, slab)
+                elif slab is not None:
+                    output = self.layout.pairs(block.table, stored, batch.table, probe_rows, slab)
                 if self.keep_rows:
                     probe_rows, stored = probe_rows.copy(), stored.copy()
                 yield Found(block, probe_rows, stored, output)
@@ -158,21 +155,50 @@ def sort_probes(view: View, rows: PartRows) -> PartRows:
     return rows.take(order_of(key))
 
 
-def _streams(
-    block: Block, at: int, probe: Probe, room: int, once: bool, pieces: int
-) -> list[Callable[[], PairStream]]:
-    index = block.indexes[at]
-    if not isinstance(index, PoJoin):
-        return [lambda: _chained(index.pairs(probe, block.arrivals, room=room, once=once))]
-    if pieces == 1:
-        return [lambda: _chained(index.pairs(probe, block.arrivals, room=room, once=once))]
-    streams = index.pairs(probe, block.arrivals, room=room, once=once, parts=pieces)
-    return [lambda stream=stream: stream for stream in streams]  # type: ignore[misc]
+class _Probes:
+    """Rows of a batch to probe with; sorted by the first thread that needs them."""
+
+    def __init__(self, view: View, part: PartRows, see: See | None) -> None:
+        self._view, self._part, self._see = view, part, see
+        self._lock = threading.Lock()
+        self._made: tuple[Positions, Probe] | None = None
+
+    def _make(self) -> tuple[Positions, Probe]:
+        with self._lock:
+            if self._made is None:
+                rows, see = sort_probes(self._view, self._part), self._see
+                low = None if see is None or see.low is None else see.low[rows.rows]
+                high = None if see is None or see.high is None else see.high[rows.rows]
+                probe = Probe(self._view.intervals(rows.keys), len(rows), low, high)
+                self._made = rows.rows, probe
+            return self._made
+
+    @property
+    def rows(self) -> Positions:
+        """Where each probe stands in the batch."""
+        return self._make()[0]
+
+    @property
+    def probe(self) -> Probe:
+        """What each probe asks for."""
+        return self._make()[1]
 
 
-def _chained(streams: list[PairStream]) -> PairStream:
-    for stream in streams:
-        yield from stream
+def _split(part: PartRows, pieces: int) -> list[PartRows]:
+    """About equal pieces, none of them too small to be worth a thread."""
+    pieces = max(1, min(pieces, len(part) // SORTED_PROBES))
+    ends = [len(part) * i // pieces for i in range(pieces + 1)]
+    return [part.slice(a, b) for a, b in pairwise(ends) if a < b]
+
+
+def _stream(
+    block: Block, at: int, probes: _Probes, room: int, once: bool
+) -> Callable[[], PairStream]:
+    def chained() -> PairStream:
+        for stream in block.indexes[at].pairs(probes.probe, block.arrivals, room=room, once=once):
+            yield from stream
+
+    return chained
 
 
 def run_tasks(tasks: list[Callable[[], Iterator[Found]]], threads: int) -> Iterator[Found]:

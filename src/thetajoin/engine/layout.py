@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.engine.block import rows_without_columns
+from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import Side
 from thetajoin.errors import OptionError, SchemaError
 
@@ -81,9 +82,10 @@ class Layout:
         left_rows: Positions,
         right: pa.RecordBatch,
         right_rows: Positions,
+        slab: Slab,
     ) -> pa.RecordBatch:
-        """Matched rows side by side."""
-        columns = take_columns(left, left_rows) + take_columns(right, right_rows)
+        """Matched rows side by side, in memory of the slab."""
+        columns = slab.take(left.columns, left_rows) + slab.take(right.columns, right_rows)
         return self._batch(columns, len(left_rows))
 
     def single(self, side: Side, table: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:

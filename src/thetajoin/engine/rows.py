@@ -35,6 +35,11 @@ class PartRows:
         ]
         return PartRows(gather(self.rows, positions), keys)
 
+    def slice(self, start: int, end: int) -> PartRows:
+        """The rows from position `start` up to `end`."""
+        keys = [k.slice(start, end) if isinstance(k, BytesKey) else k[start:end] for k in self.keys]
+        return PartRows(self.rows[start:end], keys)
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -51,8 +56,8 @@ class Batch:
         parts = []
         for part in self.parts:
             a, b = np.searchsorted(part.rows, [start, end])
-            keys = [k.slice(a, b) if isinstance(k, BytesKey) else k[a:b] for k in part.keys]
-            parts.append(PartRows(part.rows[a:b] - np.int32(start), keys))
+            inside = part.slice(a, b)
+            parts.append(PartRows(inside.rows - np.int32(start), inside.keys))
         return Batch(self.table.slice(start, end - start), tuple(parts))
 
     def matchable(self) -> NDArray[np.bool_]:

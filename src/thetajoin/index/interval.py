@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64
-from thetajoin.kernels.order import gather
+from thetajoin.kernels.order import gather, step_keys
 from thetajoin.kernels.search import rank_bytes
 
 Rows = NDArray[np.int64] | NDArray[np.int32]
@@ -72,9 +72,10 @@ def interval_of(op: str, keys: Int64) -> Interval:
 
 def _strict(keys: Int64, last: int, step: int) -> Interval:
     """The next keys as an end, and where there is none an impossible other end."""
+    end = np.empty(keys.size, np.int64)
+    if not step_keys(keys, last, step, end):
+        return Interval(end, None)
     at_end = keys == last
-    if not at_end.any():
-        return Interval(keys + step, None)
     other = INT64_MIN if last == INT64_MAX else INT64_MAX
     end = np.where(at_end, last, keys) + np.where(at_end, 0, step)
     return Interval(end, np.where(at_end, other, last))

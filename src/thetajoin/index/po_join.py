@@ -20,13 +20,14 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval
 from thetajoin.index.shape import Probe, Shape
 from thetajoin.kernels import emit
-from thetajoin.kernels.order import gather, order_of
+from thetajoin.kernels.order import gather, gather_into, inverse, order_of
 from thetajoin.kernels.search import first_above, first_at_least, narrow
 
 Int32 = NDArray[np.int32]
 Span = tuple[Int32, Int32]
 Pairs = tuple[Int32, Int32]
-Mapper = Callable[[Callable[[int], Int32], Sequence[int]], Sequence[Int32]]
+# Calls a function with each of several items, possibly on several threads.
+Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Sequence[Any]]
 
 # Estimated cost in ns: testing a row, looking at a block's extremes, moving one bit of the window,
 # looking at one word of the summary, and a probe's fixed part. Measured with `bench engine`.
@@ -71,23 +72,30 @@ class PoJoin:
 
         primary = shape.primary
         sorters = (primary if primary is not None else -1, *shape.setters)
-        orders = list((mapper or _sequential)(order_by, sorters))
+        each = mapper or _sequential
+        orders = list(each(order_by, sorters))
         by_primary = orders[0]
-        self.rid: Int32 = gather(rid, by_primary)
-        self.run: Int64 | None = None if run is None else gather(run, by_primary)
-        self.primary: Int64 | None = (
-            None if primary is None else gather(values[primary], by_primary)
-        )
         self.columns = np.empty((len(shape.tested), self.size), np.int64)
-        for at, dim in enumerate(shape.tested):
-            self.columns[at] = gather(values[dim], by_primary)
-        where = _inverse(by_primary) if shape.setters else by_primary
         self.sorted: dict[int, Int64] = {}
         self.perm: dict[int, Int32] = {}
-        for dim, order in zip(shape.setters, orders[1:], strict=True):
-            self.sorted[dim] = gather(values[dim], order)
-            self.perm[dim] = gather(where, order)
-        self.zone_low, self.zone_high = _zones(self.columns)
+
+        def in_primary_order() -> None:
+            self.rid: Int32 = gather(rid, by_primary)
+            self.run: Int64 | None = None if run is None else gather(run, by_primary)
+            self.primary: Int64 | None = (
+                None if primary is None else gather(values[primary], by_primary)
+            )
+            for at, dim in enumerate(shape.tested):
+                gather_into(values[dim], by_primary, self.columns[at])
+            self.zone_low, self.zone_high = _zones(self.columns)
+
+        def in_own_order() -> None:
+            where = inverse(by_primary) if shape.setters else by_primary
+            for dim, order in zip(shape.setters, orders[1:], strict=True):
+                self.sorted[dim] = gather(values[dim], order)
+                self.perm[dim] = gather(where, order)
+
+        each(lambda fill: fill(), (in_primary_order, in_own_order))
         self._measure()
 
     def _measure(self) -> None:
@@ -409,14 +417,8 @@ def concat_keys(keys: list[Key]) -> Key:
     return np.concatenate(keys)  # type: ignore[arg-type]
 
 
-def _sequential(function: Callable[[int], Int32], items: Sequence[int]) -> Sequence[Int32]:
+def _sequential(function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Any]:
     return [function(item) for item in items]
-
-
-def _inverse(order: Int32) -> Int32:
-    where = np.empty(order.size, np.int32)
-    where[order] = np.arange(order.size, dtype=np.int32)
-    return where
 
 
 def _zones(columns: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -95,20 +95,35 @@ def gather(values: Any, positions: Any) -> Any:
     NumPy allocates the result, because it asks for huge pages and numba does not.
     """
     out = np.empty(positions.size, values.dtype)
-    _gather(values, positions, out)
+    gather_into(values, positions, out)
     return out
 
 
 @kernel
-def _gather(values, positions, out):
+def gather_into(values, positions, out):
+    """``out[:] = values[positions]``; positions are not negative."""
     for i in range(positions.size):
-        out[i] = values[positions[i]]
+        out[i] = values[np.uint64(positions[i])]
 
 
 @kernel
-def inverse(order):
+def _invert(order, out):
+    for i in range(order.size):
+        out[np.uint64(order[i])] = np.int32(i)
+
+
+def inverse(order: Int32) -> Int32:
     """Where each position stands in `order`."""
     out = np.empty(order.size, np.int32)
-    for i in range(order.size):
-        out[order[i]] = np.int32(i)
+    _invert(order, out)
     return out
+
+
+@kernel
+def step_keys(keys, last, step, out):
+    """Each key's neighbour, up or down by `step`; how many keys are the last and have none."""
+    at_end = 0
+    for i in range(keys.size):
+        at_end += keys[i] == last
+        out[i] = keys[i] + step
+    return at_end
