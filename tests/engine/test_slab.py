@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
+import os
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import thetajoin as tj
-from thetajoin.engine.slab import ALIGNMENT, SLAB_BYTES, WORTH_BYTES, Slab
+from thetajoin.engine import slab as slab_module
+from thetajoin.engine.slab import ALIGNMENT, PIECE_BYTES, SPARE_PIECES, WORTH_BYTES, Slab
 
 ROWS = 1_000
 COLUMNS = {
@@ -45,12 +49,53 @@ def test_same_values_as_arrow(name: str, taken: int) -> None:
 
 def test_pieces_are_aligned_and_apart() -> None:
     slab = Slab()
-    sizes = [1, 63, 64, 65, SLAB_BYTES // 3, SLAB_BYTES // 2, SLAB_BYTES // 2, SLAB_BYTES + 1, 8]
+    sizes = [
+        1,
+        63,
+        64,
+        65,
+        PIECE_BYTES // 3,
+        PIECE_BYTES // 2,
+        PIECE_BYTES // 2,
+        PIECE_BYTES + 1,
+        8,
+    ]
     pieces = [slab.bytes(size) for size in sizes]
     spans = sorted((p.ctypes.data, p.ctypes.data + p.size) for p in pieces)
     assert [p.size for p in pieces] == sizes
     assert all(start % ALIGNMENT == 0 for start, _ in spans)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def test_memory_is_used_again_once_nobody_reads_it() -> None:
+    slab = Slab()
+    whole = slab.bytes(PIECE_BYTES)
+    whole[:] = 7
+    address, column = whole.ctypes.data, pa.py_buffer(whole[64:128])
+    del whole, slab
+    gc.collect()
+    others = [Slab().bytes(PIECE_BYTES) for _ in range(SPARE_PIECES + 1)]
+    for other in others:
+        assert other.ctypes.data != address
+        other[:] = 8
+    assert set(column.to_pybytes()) == {7}
+    del column, other, others
+    gc.collect()
+    assert len(slab_module._spare) == SPARE_PIECES
+    again = [Slab().bytes(PIECE_BYTES) for _ in range(SPARE_PIECES)]
+    assert not slab_module._spare
+    assert len({memory.ctypes.data for memory in again}) == SPARE_PIECES
+
+
+def test_a_forked_process_has_memory_of_its_own() -> None:
+    memory = Slab().bytes(1_000)
+    memory[:] = 1
+    child = os.fork()
+    if child == 0:
+        memory[:] = 2
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (memory == 1).all()
 
 
 def test_threads_never_share_memory() -> None:

@@ -1,13 +1,17 @@
-"""Memory for output columns, cut from large pieces.
+"""Memory for output columns, cut from large pieces that are used again.
 
-A result is written once, into memory the process has never touched, and most of what a large one
-costs is the kernel handing out that memory 4 KiB at a time. NumPy asks for huge pages for large
-arrays, so output columns that are filled by us are slices of such arrays.
+A result is written once, and most of what a large one costs is the kernel handing out memory the
+process does not have yet: about 1 ms a MiB on a virtual machine that gives free memory back to its
+host. So output columns that are filled by us are cut from large pieces, in huge pages, and a few
+pieces that nobody reads any more are kept for the next results; the kernel may take those back.
 """
 
 from __future__ import annotations
 
+import mmap
 import threading
+import weakref
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -16,16 +20,62 @@ from numpy.typing import NDArray
 
 from thetajoin.kernels.order import gather_into
 
-# Beyond the largest size that malloc would take from its heap, where huge pages are rare.
-SLAB_BYTES = 64 << 20
+PIECE_BYTES = 64 << 20
+# Unused pieces kept for the next result.
+SPARE_PIECES = 4
 # A smaller chunk is not worth it.
 WORTH_BYTES = 1 << 20
 ALIGNMENT = 64
 _WIDTHS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
+class _Piece:
+    """A piece in use; NumPy keeps it alive for as long as an array lies in it."""
+
+    def __init__(self, memory: mmap.mmap, address: int) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, False),
+            "shape": (len(memory),),
+            "typestr": "|u1",
+        }
+        weakref.finalize(self, _give_back, memory, address).atexit = False
+
+
+# A deque needs no lock, which a finalizer could not wait for.
+_spare: deque[tuple[mmap.mmap, int]] = deque()
+
+
+def _give_back(memory: mmap.mmap, address: int) -> None:
+    if len(_spare) < SPARE_PIECES:
+        _advise(memory, "MADV_FREE")
+        _spare.append((memory, address))
+
+
+def _advise(memory: mmap.mmap, advice: str) -> None:
+    """Tell the kernel, where it has this advice and takes it."""
+    if hasattr(mmap, advice):
+        try:
+            memory.madvise(getattr(mmap, advice))
+        except OSError:
+            return
+
+
+def _piece(size: int) -> NDArray[np.uint8]:
+    """Uninitialised memory of at least `size` bytes."""
+    if size > PIECE_BYTES:
+        return np.empty(size + ALIGNMENT, np.uint8)
+    try:
+        memory, address = _spare.pop()
+    except IndexError:
+        memory = mmap.mmap(-1, PIECE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        _advise(memory, "MADV_HUGEPAGE")
+        address = np.frombuffer(memory, np.uint8).ctypes.data
+    return np.asarray(_Piece(memory, address))
+
+
 class Slab:
-    """Hands out memory; a piece lives as long as an output column that lies in it."""
+    """Hands out memory for the columns of one result, one after the other."""
 
     def __init__(self) -> None:
         """Nothing is allocated before the first column."""
@@ -37,8 +87,8 @@ class Slab:
         padded = -(-size // ALIGNMENT) * ALIGNMENT
         with self._lock:
             if self._free.size < padded:
-                fresh = np.empty(max(SLAB_BYTES, padded) + ALIGNMENT, np.uint8)
-                self._free = fresh[-fresh.ctypes.data % ALIGNMENT :]
+                piece = _piece(padded)
+                self._free = piece[-piece.ctypes.data % ALIGNMENT :]
             taken, self._free = self._free[:size], self._free[padded:]
         return taken
 
