@@ -203,7 +203,7 @@ class JoinCore:
             orders, counts = self.ordering.places(rows["l"], rows["r"])
             for side, order, before in zip(SIDES, orders, counts, strict=True):
                 befores[side] = before
-                if self.ordering.pair is not None:
+                if order is not None:
                     rows[side] = rows[side].take(pa.array(order))
         arrivals: dict[Side, Arrival] = {}
         for side in SIDES:

@@ -15,7 +15,8 @@ from thetajoin.batch.keys import INT64_MIN, BytesKey, Int64, encode, is_bytes_ty
 from thetajoin.engine.rows import evaluate_side
 from thetajoin.engine.spec import Side
 from thetajoin.errors import SchemaError, WindowError
-from thetajoin.kernels.order import order_of
+from thetajoin.kernels.order import gather, is_sorted, order_of
+from thetajoin.kernels.search import first_above, first_at_least
 from thetajoin.predicate import Comparison, Difference, Expr
 
 NAMES: dict[Side, str] = {"l": "left", "r": "right"}
@@ -151,23 +152,24 @@ class Ordering:
 
     def places(
         self, left: pa.RecordBatch, right: pa.RecordBatch
-    ) -> tuple[list[NDArray[np.int32]], list[Int64]]:
+    ) -> tuple[list[NDArray[np.int32] | None], list[Int64]]:
         """Each side's order, and how many rows of the other side come before each, in that order.
 
-        A left row comes before a right one on a tie; NULL comes first.
+        A left row comes before a right one on a tie; NULL comes first. None stands for rows that
+        are in order as they are.
         """
         if self.pair is None:
-            sizes = left.num_rows, right.num_rows
             all_left = np.full(right.num_rows, left.num_rows, np.int64)
-            as_given = [np.arange(size, dtype=np.int32) for size in sizes]
-            return as_given, [np.zeros(left.num_rows, np.int64), all_left]
+            return [None, None], [np.zeros(left.num_rows, np.int64), all_left]
         ranks = self._ranks(
             evaluate_side(self.pair.left, "l", left), evaluate_side(self.pair.right, "r", right)
         )
-        orders = [order_of(rank) for rank in ranks]
-        sorted_left, sorted_right = ranks[0][orders[0]], ranks[1][orders[1]]
-        before_left = np.searchsorted(sorted_right, sorted_left, side="left")
-        before_right = np.searchsorted(sorted_left, sorted_right, side="right")
+        orders = [None if is_sorted(rank) else order_of(rank) for rank in ranks]
+        ordered = [r if o is None else gather(r, o) for r, o in zip(ranks, orders, strict=True)]
+        before_left, before_right = (np.empty(rank.size, np.int32) for rank in ranks)
+        as_they_are = np.arange(max(rank.size for rank in ranks), dtype=np.int32)
+        first_at_least(ordered[1], ordered[0], as_they_are[: ranks[0].size], before_left)
+        first_above(ordered[0], ordered[1], as_they_are[: ranks[1].size], before_right)
         return orders, [before_left.astype(np.int64), before_right.astype(np.int64)]
 
     @staticmethod

@@ -19,7 +19,7 @@ from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import OTHER, Part, Side, View
 from thetajoin.index.shape import Probe
-from thetajoin.kernels.order import gather_into, is_sorted, order_of
+from thetajoin.kernels.order import gather, gather_into, is_sorted, order_of
 from thetajoin.predicate import Expr, evaluate
 
 Positions = NDArray[np.int32]
@@ -167,8 +167,8 @@ class _Probes:
         with self._lock:
             if self._made is None:
                 rows, see = sort_probes(self._view, self._part), self._see
-                low = None if see is None or see.low is None else see.low[rows.rows]
-                high = None if see is None or see.high is None else see.high[rows.rows]
+                low = None if see is None or see.low is None else gather(see.low, rows.rows)
+                high = None if see is None or see.high is None else gather(see.high, rows.rows)
                 probe = Probe(self._view.intervals(rows.keys), len(rows), low, high)
                 self._made = rows.rows, probe
             return self._made

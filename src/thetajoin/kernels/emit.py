@@ -193,6 +193,16 @@ def _clear_bits(perm, begin, end, bits, summary, top):
 
 
 @inlined
+def _reach(perm, begin, end, lowest, highest):
+    """The extremes of two positions and of all that a part of the permutation names."""
+    for q in range(begin, end):
+        x = np.int64(perm[q])
+        lowest = min(lowest, x)
+        highest = max(highest, x)
+    return lowest, highest
+
+
+@inlined
 def _between(word, at, first, last):
     """The word at position `at` with only the bits between two bit positions, ends included."""
     if at == first >> 6:
@@ -270,6 +280,8 @@ def emit_bitmap(
     i = state[0]
     left = state[2]
     right = state[3]
+    # No bit is set outside of these two: most probes find nothing, and find it out here.
+    lowest, highest = _reach(perm, left, right, rid.size, -1)
     while i < order.size:
         p = order[i]
         begin = begins[p]
@@ -283,17 +295,25 @@ def emit_bitmap(
         if begin >= right or finish <= left:
             _clear_bits(perm, left, right, bits, summary, top)
             _set_bits(perm, begin, finish, bits, summary, top)
+            lowest, highest = _reach(perm, begin, finish, rid.size, -1)
         else:
             _clear_bits(perm, left, begin, bits, summary, top)
             _set_bits(perm, begin, left, bits, summary, top)
             _clear_bits(perm, finish, right, bits, summary, top)
             _set_bits(perm, right, finish, bits, summary, top)
+            lowest, highest = _reach(perm, begin, left, lowest, highest)
+            lowest, highest = _reach(perm, right, finish, lowest, highest)
         left = begin
         right = finish
+        if start > highest or end <= lowest:
+            state[1] = 0
+            i += 1
+            continue
         begun = done
         last = end - 1
         stopped = -1
         found = False
+        first = -1
         for t in range(start >> 18, (last >> 18) + 1):
             groups = _between(top[t], t, start >> 12, last >> 12)
             while groups != 0 and stopped < 0 and not found:
@@ -303,11 +323,13 @@ def emit_bitmap(
                 while words != 0:
                     w = (s << 6) + trailing_zeros(words)
                     words &= words - ONE
+                    base = w << 6
                     if room - done < BLOCK:
-                        stopped = w << 6
+                        stopped = base
                         break
                     word = _between(bits[w], w, start, last)
-                    base = w << 6
+                    if word != 0 and first < 0:
+                        first = base + trailing_zeros(word)
                     if tests == 0 and not see and not once:
                         if word == ALL_ONES:
                             for k in range(64):
@@ -315,10 +337,10 @@ def emit_bitmap(
                             done += 64
                         else:
                             # Unsigned positions spare the check for negative ones.
-                            first = np.uint64(base)
+                            origin = np.uint64(base)
                             at = np.uint64(done)
                             while word != 0:
-                                out_row[at] = rid[first + np.uint64(trailing_zeros(word))]
+                                out_row[at] = rid[origin + np.uint64(trailing_zeros(word))]
                                 at += ONE
                                 word &= word - ONE
                             done = np.int64(at)  # type: ignore[assignment]
@@ -340,6 +362,13 @@ def emit_bitmap(
                 break
         for k in range(begun, done):
             out_probe[k] = p
+        # Bits that were cleared left the extremes behind; what the scan saw takes them along.
+        if first < 0:
+            first = end if stopped < 0 else stopped
+            if stopped < 0 and last >= highest:
+                highest = start - 1
+        if start <= lowest:
+            lowest = max(lowest, first)
         if stopped >= 0:
             state[0] = i
             state[1] = max(start, stopped)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from thetajoin.kernels.order import order_of
+from thetajoin.batch.keys import BytesKey, Int64, encode, is_bytes_type, is_key_type
+from thetajoin.kernels.order import is_sorted, order_of
 from thetajoin.spark.unit_keys import UNIT_KEYS
 
 # The column that orders a micro-batch's rows the same way in every unit and every retry.
@@ -41,11 +42,12 @@ def binary(buffer: pa.Buffer) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, buffer])
 
 
-def unpack(blobs: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
+def unpack(blobs: list[bytes], schema: pa.Schema, order_by: str | None) -> pa.RecordBatch:
     """The rows of several blobs in an order that depends on the rows alone.
 
     Spark may run a task again with its input in another order while other units' results stay: so
-    neither shares nor ties may depend on where a row stood.
+    neither shares nor ties may depend on where a row stood. The order is that of the column
+    `order_by` if no two rows are equal in it, or else of a hash of all columns.
     """
     if not blobs:
         return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
@@ -58,4 +60,17 @@ def unpack(blobs: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-    return batch.take(pa.array(order_of(hashes)))
+    distinct = None if order_by is None else distinct_keys(batch.column(order_by))
+    keys = hashes if distinct is None else distinct
+    return batch if is_sorted(keys) else batch.take(pa.array(order_of(keys)))
+
+
+def distinct_keys(column: pa.Array) -> Int64 | None:
+    """A column's keys if no two of them are equal and none is NULL."""
+    if column.null_count or not is_key_type(column.type) or is_bytes_type(column.type):
+        return None
+    keys = encode(column)
+    if isinstance(keys, BytesKey):
+        return None
+    ordered = keys if is_sorted(keys) else np.sort(keys)
+    return None if (ordered[1:] == ordered[:-1]).any() else keys

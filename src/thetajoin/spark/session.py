@@ -126,6 +126,8 @@ def local_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(shuffle_partitions or _parallel(master)),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        # Each batch commits its changes, not files of the whole store.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         **(settings or {}),
     }

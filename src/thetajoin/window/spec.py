@@ -225,6 +225,8 @@ class CountWindow:
         import numpy as np
 
         beyond: npt.NDArray[np.int64] = np.maximum(np.asarray(n, dtype=np.int64) - size, 0)
+        if slide == 1:
+            return beyond
         # The ceiling as (x + slide - 1) // slide would overflow for a slide near 2**63.
         slides: npt.NDArray[np.int64] = beyond // slide + (beyond % slide != 0)
         return slide * slides
