@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,20 +13,19 @@ import pytest
 from spark.harness import Streams
 
 
-def _java() -> bool:
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which("java") is not None or bool(home and Path(home, "bin", "java").exists())
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
-    if not _java():
-        pytest.skip("Spark needs Java 17 or newer, and no java is on the PATH or in JAVA_HOME")
+    from thetajoin.spark.session import SparkError, use_java
+
+    local = tmp_path_factory.mktemp("spark-local")
+    try:
+        use_java(local)
+    except SparkError as error:
+        pytest.skip(str(error))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    local = tmp_path_factory.mktemp("spark-local")
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

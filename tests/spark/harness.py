@@ -7,7 +7,6 @@ their modification times. A side that has nothing in a micro-batch has an empty 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import time
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 import naive
 from naive import Advance, Push, Row
 from strategies import Ids, naive_ids
+from thetajoin.spark.listener import unit_numbers
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
@@ -70,10 +70,9 @@ class Run:
         """The units' numbers by micro-batch; a unit that had nothing to do is left out."""
         found = []
         for progress in self.progress:
-            for name, row in progress.observedMetrics.items():
-                if name.startswith("thetajoin_"):
-                    numbers = [text for text in row.asDict().values() if text is not None]
-                    found.append([json.loads(text.split("|", 1)[1]) for text in numbers])
+            numbers = unit_numbers(progress)
+            joins = {name: [n for of, n in numbers if of == name] for name, _ in numbers}
+            found.extend(joins.values())
         return found
 
     def total(self, name: str) -> int:

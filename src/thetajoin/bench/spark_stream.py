@@ -34,9 +34,7 @@ TARGETS = {
     "recovery_s_per_million_rows": "",
 }
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-SPARKS_DEFAULT_STORE = (
-    "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-)
+SPARKS_DEFAULT_STORE = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 Progress = Callable[[str], None]
 
 
@@ -254,9 +252,9 @@ def _recovery(cores: int, scale: float) -> dict[str, Any]:
 
 def _units(progress: Any) -> list[dict[str, Any]]:
     """Each unit's numbers of a batch."""
-    rows = [row for name, row in progress.observedMetrics.items() if name.startswith("thetajoin_")]
-    values = [value for row in rows for value in row.asDict().values() if value is not None]
-    return [json.loads(value.split("|", 1)[1]) for value in values]
+    from thetajoin.spark.listener import unit_numbers
+
+    return [numbers for _, numbers in unit_numbers(progress)]
 
 
 _WORKLOADS = {

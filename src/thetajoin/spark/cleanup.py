@@ -6,13 +6,14 @@ local mode, and where the driver shares a host with executors, a listener does i
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from pyspark.sql.streaming import StreamingQueryListener
+
+from thetajoin.spark.listener import unit_numbers
 
 _registered: WeakKeyDictionary[Any, Cleaner] = WeakKeyDictionary()
 
@@ -29,11 +30,7 @@ class Cleaner(StreamingQueryListener):  # type: ignore[misc]
     def onQueryProgress(self, event: Any) -> None:
         """Read the folders from the units' numbers."""
         folders = self._folders.setdefault(str(event.progress.runId), set())
-        for name, row in event.progress.observedMetrics.items():
-            if name.startswith("thetajoin_"):
-                for value in row.asDict().values():
-                    if value is not None:
-                        folders.add(json.loads(value.split("|", 1)[1])["folder"])
+        folders.update(numbers["folder"] for _, numbers in unit_numbers(event.progress))
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing to do."""

@@ -76,7 +76,8 @@ def read_progress(progress: Any) -> JoinProgress:
     Costs the parsing of the report. A query without a join gives zeros and no units.
     """
     given = json.loads(progress if isinstance(progress, str) else progress.json)
-    units = tuple(_units(given.get("observedMetrics") or {}))
+    found = [_unit(join, numbers) for join, numbers in unit_numbers(progress)]
+    units = tuple(sorted(found, key=lambda unit: (unit.join, unit.unit)))
     operators = [
         operator
         for operator in given.get("stateOperators") or []
@@ -108,16 +109,19 @@ def read_progress(progress: Any) -> JoinProgress:
     )
 
 
-def _units(metrics: dict[str, dict[str, str | None]]) -> list[UnitProgress]:
-    """The units that worked in this micro-batch: an idle one has no numbers."""
-    found = []
-    for join, columns in sorted(metrics.items()):
-        if not join.startswith(METRIC):
-            continue
-        for text in columns.values():
-            if text:
-                found.append(_unit(join, json.loads(text.split("|", 1)[1])))
-    return sorted(found, key=lambda unit: (unit.join, unit.unit))
+def unit_numbers(progress: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Each working unit's numbers as it sent them, with its join's name.
+
+    They are read from the report's JSON, which is the same for classic and Connect.
+    """
+    given = json.loads(progress if isinstance(progress, str) else progress.json)
+    return [
+        (join, json.loads(text.split("|", 1)[1]))
+        for join, columns in sorted((given.get("observedMetrics") or {}).items())
+        if join.startswith(METRIC)
+        for text in columns.values()
+        if text
+    ]
 
 
 def _unit(join: str, numbers: dict[str, Any]) -> UnitProgress:

@@ -144,13 +144,18 @@ def local_session(
     return SparkSession.builder.getOrCreate()
 
 
+def use_java(scratch: Path) -> None:
+    """Have Spark's JVMs started with the Java that `find_java` finds."""
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java.home if java.has_vector else _without_vector(java, scratch))
+
+
 def _launch(conf: Any, scratch: Path, log: Path) -> Any:
     """Start the JVM with its output in a file."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
-    java = find_java()
-    os.environ["JAVA_HOME"] = str(java.home if java.has_vector else _without_vector(java, scratch))
+    use_java(scratch)
     with log.open("ab") as sink:
         try:
             return launch_gateway(conf, {"stdout": sink, "stderr": sink})
