@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -34,3 +37,16 @@ def _numba_cache_dir() -> Path:
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_numba_cache_dir()))
+
+
+class _OneSession(LoadScopeScheduling):
+    """Tests that need Spark go to one worker and share its session; all others to any."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith("tests/spark/") else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _OneSession:
+    """xdist's own `loadgroup` ignores groups under the newest pytest."""
+    return _OneSession(config, log)

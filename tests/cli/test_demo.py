@@ -95,7 +95,6 @@ def test_defaults_fill_the_window():
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 def test_the_whole_demo(tmp_path):
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     try:

@@ -15,7 +15,7 @@ import thetajoin as tj
 from naive import Push, compare
 from spark.harness import TIME, Streams, at, distinct_times, expected, random_batches, seconds
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 CONDITIONS: dict[str, naive.Predicate] = {
     "l.a < r.b OR l.c > r.d + 2": naive.any_of(

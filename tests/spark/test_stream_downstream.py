@@ -11,7 +11,7 @@ import naive
 import thetajoin as tj
 from spark.harness import Streams, at, closing, expected, random_batches, seconds, with_watermarks
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 ON = "l.a < r.b AND l.c >= r.d"
 PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))

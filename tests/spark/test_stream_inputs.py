@@ -11,7 +11,7 @@ import thetajoin as tj
 from spark.harness import Streams, at
 from thetajoin import ThetaJoinError
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 ON = "l.a < r.b"
 TIME_WINDOW = tj.TimeWindow("10 seconds", time="t")

@@ -19,7 +19,7 @@ from spark.harness import (
     with_watermarks,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 ON = "l.a < r.b AND l.c >= r.d"
 PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))

@@ -22,7 +22,7 @@ from spark.harness import (
 )
 from strategies import HOWS
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 ON = "l.a < r.b AND l.c >= r.d"
 PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))

@@ -17,7 +17,6 @@ def test_unit_lands_in_the_partition_of_its_number(partitions: int) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_hash_is_that_of_spark(spark: Any) -> None:
     from pyspark.sql import functions as F
 
