@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from naive import Advance, Count, Push, Time, conj, naive_stream
-from thetajoin.bench import faults
+from thetajoin.bench import fault_oracle, faults
 
 PREDICATE = conj(("a", "<=", "a"), ("b", ">=", "b"))
 
@@ -33,12 +33,12 @@ def as_numbers(pairs: list[Any]) -> list[int]:
 
 
 def test_count_window_as_the_plain_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faults, "SIZE", 120)
-    monkeypatch.setattr(faults, "SLIDE", 8)
+    monkeypatch.setattr(fault_oracle, "SIZE", 120)
+    monkeypatch.setattr(fault_oracle, "SLIDE", 8)
     left, right = batches("count", "l"), batches("count", "r")
     steps = [Push(l.to_pylist(), r.to_pylist()) for l, r in zip(left, right, strict=True)]
     wanted = naive_stream(steps, PREDICATE, window=Count(120, 8), order_by="at")
-    late, found = faults.count_pairs(columns(left), columns(right), [0] * 7)
+    late, found = fault_oracle.count_pairs(columns(left), columns(right), [0] * 7)
     assert late == 0
     assert found.tolist() == as_numbers(wanted.rows)
     assert len(found) > 100
@@ -46,15 +46,15 @@ def test_count_window_as_the_plain_oracle(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_time_window_as_the_plain_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = batches("time", "l"), batches("time", "r")
-    monkeypatch.setattr(faults, "BEFORE", 9_000_000)
-    monkeypatch.setattr(faults, "AFTER", 4_000_000)
+    monkeypatch.setattr(fault_oracle, "BEFORE", 9_000_000)
+    monkeypatch.setattr(fault_oracle, "AFTER", 4_000_000)
     marks = [0, 0, *(1000 * (faults.EPOCH + 10_000 * n - 30_000) for n in range(2, 7))]
     steps: list[Any] = []
     for mark, l, r in zip(marks, left, right, strict=True):
         steps += [Advance(mark), Push(l.to_pylist(), r.to_pylist())]
     window = Time(before=9_000_000, after=4_000_000, left="at", right="at")
     wanted = naive_stream(steps, PREDICATE, window=window)
-    late, found = faults.time_pairs(columns(left), columns(right), marks)
+    late, found = fault_oracle.time_pairs(columns(left), columns(right), marks)
     assert late == wanted.late_rows > 0
     assert found.tolist() == as_numbers(wanted.rows)
     assert len(found) > 100
@@ -76,7 +76,7 @@ def test_micro_batches_from_the_logs(tmp_path: Path) -> None:
         about = json.dumps({"batchWatermarkMs": 10 * number})
         (offsets / str(number)).write_text("\n".join(["v1", about, *ends]))
     (offsets / ".10.tmp").write_text("unfinished")
-    found = list(faults.read_batches(tmp_path))
+    found = list(fault_oracle.read_batches(tmp_path))
     names = [[[path.name for path in batch.files[side]] for side in "lr"] for batch in found]
     assert names == [[["0"], []], [["1"], ["0"]], [[], []], [["2"], ["1", "2"]]]
     assert [batch.watermark for batch in found] == [0, 10, 20, 30]
