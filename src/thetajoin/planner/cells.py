@@ -29,7 +29,7 @@ from thetajoin.planner.zones import Places, Zones, places
 # Costs in the unit of shipping, sorting and probing one row.
 PAIR_COST = 0.25
 CELL_COST = 20_000.0
-SLICES = 256
+SLICES = 128
 MOST_DEALT = 8
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -120,7 +120,7 @@ def plan_cells(
     """
     slices = _slice(sights, held, zones[held], zones[OTHER[held]].coarser(SLICES), pairs)
     best: tuple[float, list[tuple[int, int]], list[Group]] | None = None
-    for tasks in sorted({cores, 2 * cores, 3 * cores, 4 * cores, 1}):
+    for tasks in sorted({1, cores, 2 * cores, 4 * cores}):
         spans, groups = _split(slices, tasks, owes, most_held)
         length = makespan(groups, cores) + sum(group.shipped for group in groups) / cores
         if best is None or length < best[0]:
@@ -180,7 +180,7 @@ def _split(
     whole = _group(slices, 0, len(slices.held))
     low, high = whole.cost / tasks / 4, max(whole.cost, 1.0)
     best = _greedy(slices, high, owes, most_held)
-    for _ in range(12):
+    for _ in range(9):
         middle = (low + high) / 2
         tried = _greedy(slices, middle, owes, most_held)
         if sum(group.cells for group in tried[1]) <= tasks:

@@ -121,7 +121,7 @@ class _Join:
             return self.session.createDataFrame([], self.output)
         small = self._broadcast(how, rows)
         if small is not None:
-            spec = replace(self.spec, how=how)
+            spec = replace(self.spec, how=how, label=f"{self.spec.label}-{how}")
             return broadcast_join(self.inputs, spec, OTHER[small], self.output)
         if how == "full":
             left = self._cells("l", pairs=True, singles="unmatched")

@@ -59,6 +59,7 @@ def router(
                 chunk = pa.RecordBatch.from_arrays([*chunk.columns, numbers], schema=given)
                 next_row += chunk.num_rows
             for side in sides:
+                chunk = pa.RecordBatch.from_arrays(chunk.columns, schema=core.given[side])
                 targets = (
                     _held(core, plan, chunk, hashes, keep_all)
                     if side == plan.held
