@@ -136,9 +136,9 @@ def test_sides_with_nothing_to_match(spark: Any, frames: tuple[Any, Any]) -> Non
 
 
 def test_a_result_larger_than_memory_streams_through(spark: Any) -> None:
-    wide = spark.range(3000, numPartitions=3).selectExpr("id", "repeat('x', 2000) AS text")
-    joined = tj.join(wide, wide, "l.id <= r.id", broadcast_rows=0)  # 18 GB if held
-    assert joined.selectExpr("sum(length(text))", "count(*)").first()[1] == 3000 * 3001 // 2
+    wide = spark.range(1500, numPartitions=3).selectExpr("id", "repeat('x', 1500) AS text")
+    joined = tj.join(wide, wide, "l.id <= r.id", broadcast_rows=0)  # 3.4 GB if held
+    assert joined.selectExpr("sum(length(text))", "count(*)").first()[1] == 1500 * 1501 // 2
 
 
 def test_odd_column_names_and_types(spark: Any) -> None:

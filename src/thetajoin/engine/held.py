@@ -8,6 +8,7 @@ by the held rows that have found none yet.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -16,10 +17,20 @@ import pyarrow as pa
 from thetajoin.engine.block import Block
 from thetajoin.engine.core import JoinCore
 from thetajoin.engine.intake import conform, stored
+from thetajoin.engine.joiner import Joiner
 from thetajoin.engine.rows import Batch, PartRows, make_batch
 from thetajoin.engine.spec import OTHER, Side
 
 Singles = Literal["none", "matched", "unmatched"]
+# Output batches leave this process whole, so wide rows come in fewer at a time.
+OUTPUT_BYTES = 32 << 20
+
+
+def bounded(joiner: Joiner, most: int, *tables: pa.RecordBatch) -> Joiner:
+    """The joiner with output batches of at most `most` rows and about `OUTPUT_BYTES`."""
+    width = sum(table.nbytes / max(1, table.num_rows) for table in tables)
+    rows = max(64, min(most, int(OUTPUT_BYTES / max(1.0, width))))
+    return joiner if rows == joiner.chunk_rows else replace(joiner, chunk_rows=rows)
 
 
 class HeldJoin:
@@ -57,7 +68,9 @@ class HeldJoin:
         if self._block is None:
             self._mark(chunk)
             return
-        for found in self._core.joiner.probe(chunk, OTHER[self._held], [self._block]):
+        most = self._core.config.options.chunk_rows
+        joiner = bounded(self._core.joiner, most, self._batch.table, chunk.table)
+        for found in joiner.probe(chunk, OTHER[self._held], [self._block]):
             if self._singles != "none":
                 self._matched[found.stored_rows] = True
             if found.output is not None:

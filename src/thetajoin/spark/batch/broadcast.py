@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from thetajoin.engine.core import JoinCore
+from thetajoin.engine.held import bounded
 from thetajoin.engine.spec import OTHER, Side
 from thetajoin.engine.static import StaticJoin
 from thetajoin.spark.batch.inputs import Inputs
@@ -41,7 +42,9 @@ def _prober(
             join = _BUILT[spec.label] = StaticJoin(core, streaming, rows)
             while len(_BUILT) > 4:
                 _BUILT.popitem(last=False)
+        most = core.config.options.chunk_rows
         for chunk in chunks(batches, core.given[streaming]):
+            core.joiner = bounded(core.joiner, most, join.table, chunk)
             for found in join.run(chunk):
                 yield found if shown is None else found.select(list(shown))
 
