@@ -33,7 +33,7 @@ from thetajoin.spark.batch.cell import CellJob, joiner
 from thetajoin.spark.batch.inputs import Inputs, prepare
 from thetajoin.spark.batch.options import BatchOptions
 from thetajoin.spark.batch.route import ROUTED, router
-from thetajoin.spark.batch.summary import Summary, look
+from thetajoin.spark.batch.summary import Summary, count_up_to, look
 from thetajoin.spark.batch.worker import sights_of
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.stream import arrow_schema, output_schema
@@ -101,18 +101,18 @@ class _Join:
         )
         self.core = JoinCore(self.spec.config)
         self.session = inputs.frames["l"].sparkSession
-        self.seen = self._look()
+        self._seen: dict[Side, Summary] = {}
 
-    def _look(self) -> dict[Side, Summary]:
-        frames = self.inputs.frames
-        if not self.inputs.is_self_join:
-            return look(frames, self.core, self.spec)
-        seen = look({"l": frames["l"], "r": frames["l"]}, self.core, self.spec)
-        return seen
+    @property
+    def seen(self) -> dict[Side, Summary]:
+        """What is known of the sides; looked at once, when it is needed."""
+        if not self._seen:
+            self._seen = look(self.inputs.frames, self.core, self.spec)
+        return self._seen
 
     def run(self) -> Any:
         """The joined DataFrame."""
-        rows = {side: self.seen[side].rows for side in SIDES}
+        rows = count_up_to(self.inputs.frames, self.settings.broadcast_rows + 1)
         empty = [side for side in SIDES if not rows[side]]
         how = self.how
         if how == "full" and empty:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import concat_batches, empty_batch
@@ -46,8 +47,19 @@ def needed(core: JoinCore, side: Side) -> list[str]:
     return [name for name in core.schemas[side].names if name in used]
 
 
+def count_up_to(frames: dict[Side, Any], most: int) -> dict[Side, int]:
+    """The sides' rows, counted no further than `most`: cheap also for large tables."""
+    counts = None
+    for side, frame in frames.items():
+        few = frame.limit(most).select(F.lit(side).alias("side"))
+        counts = few if counts is None else counts.union(few)
+    assert counts is not None
+    found = {row["side"]: row["count"] for row in counts.groupBy("side").count().collect()}
+    return {side: found.get(side, 0) for side in frames}
+
+
 def look(frames: dict[Side, Any], core: JoinCore, spec: UnitSpec) -> dict[Side, Summary]:
-    """Summarise the sides in one Spark job; one side only where a table is joined with itself."""
+    """Summarise the sides in one Spark job."""
     jobs = None
     for side, frame in frames.items():
         positions = [core.schemas[side].names.index(name) for name in needed(core, side)]
