@@ -112,16 +112,17 @@ def plan_cells(
     cores: int,
     owes: bool,
     most_held: int,
+    tasks: tuple[int, ...] = (),
 ) -> CellPlan:
     """The cheapest cells with `held` as the held side.
 
     `pairs` are estimates: places of held rows and how many pairs each stands for. With `owes` each
-    held row must meet all its matches in one cell.
+    held row must meet all its matches in one cell. `tasks` are numbers of cells to choose from.
     """
     slices = _slice(sights, held, zones[held], zones[OTHER[held]].coarser(SLICES), pairs)
     best: tuple[float, list[tuple[int, int]], list[Group]] | None = None
-    for tasks in sorted({1, cores, 2 * cores, 4 * cores}):
-        spans, groups = _split(slices, tasks, owes, most_held)
+    for number in sorted({*(tasks or (1, cores, 2 * cores, 4 * cores))}):
+        spans, groups = _split(slices, number, owes, most_held)
         length = makespan(groups, cores) + sum(group.shipped for group in groups) / cores
         if best is None or length < best[0]:
             best = length, spans, groups

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64, Key
 from thetajoin.engine.bands import Distance, FloatBand
+from thetajoin.engine.core import JoinCore
 from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.engine.spec import OTHER, Part, Side
 from thetajoin.index.interval import Interval, interval_of
@@ -154,6 +155,11 @@ class Sight:
             if not kind.equal and not kind.negate
         ]
         return equal, min(ordered)[2] if ordered else None
+
+
+def sights_of(core: JoinCore) -> tuple[Sight, ...]:
+    """How a join's conjunctions tell rows apart."""
+    return tuple(Sight(part) for part in core.parts)
 
 
 def _two_sided(asks: tuple[object, ...]) -> bool:

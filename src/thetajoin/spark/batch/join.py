@@ -27,6 +27,7 @@ from thetajoin.engine.spec import OTHER, Side
 from thetajoin.engine.stream import check_order, check_window
 from thetajoin.errors import WindowError
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
+from thetajoin.planner.facets import sights_of
 from thetajoin.predicate import condition_text
 from thetajoin.spark.batch.broadcast import broadcast_join
 from thetajoin.spark.batch.cell import CellJob, joiner
@@ -34,7 +35,6 @@ from thetajoin.spark.batch.inputs import Inputs, prepare
 from thetajoin.spark.batch.options import BatchOptions
 from thetajoin.spark.batch.route import ROUTED, router
 from thetajoin.spark.batch.summary import Summary, count_up_to, look
-from thetajoin.spark.batch.worker import sights_of
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.stream import arrow_schema, output_schema
 from thetajoin.window.spec import CountWindow, FullHistory, Window

@@ -15,8 +15,9 @@ from thetajoin.engine.block import concat_batches, empty_batch
 from thetajoin.engine.core import SIDES, JoinCore
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.spec import Side
+from thetajoin.planner.facets import sights_of
 from thetajoin.planner.zones import Zones, summarise
-from thetajoin.spark.batch.worker import chunks, core_of, from_blob, sights_of, to_blob
+from thetajoin.spark.batch.worker import chunks, core_of, from_blob, to_blob
 from thetajoin.spark.spec import UnitSpec
 
 SUMMARY = "side tinyint, total bigint, zones binary, sample binary"

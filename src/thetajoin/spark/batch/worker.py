@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from thetajoin.batch.tables import contiguous
 from thetajoin.engine.core import JoinCore
-from thetajoin.planner.facets import Sight
 from thetajoin.spark.spec import UnitSpec
 
 # Rows of a side that a task keys and sends at once, and bytes after which it does not wait.
@@ -26,11 +25,6 @@ def core_of(spec: UnitSpec) -> JoinCore:
         while len(_CORES) > 8:
             _CORES.popitem(last=False)
     return core
-
-
-def sights_of(core: JoinCore) -> tuple[Sight, ...]:
-    """How the condition's conjunctions tell rows apart."""
-    return tuple(Sight(part) for part in core.parts)
 
 
 def chunks(

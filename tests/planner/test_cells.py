@@ -1,7 +1,7 @@
 """Cells without a cluster: rows summarised, routed and joined in this process give every pair once.
 
 What Spark does between these steps is only to carry blobs, so that everything that could lose or
-double a pair is tested here over all conditions; `test_batch.py` tests the carrying.
+double a pair is tested here over all conditions; `spark/test_batch.py` tests the carrying.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ from thetajoin.engine.spec import OTHER
 from thetajoin.errors import DataError
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import Sight
+from thetajoin.planner.routes import held_targets, streamed_targets
 from thetajoin.planner.zones import Places, Zones, summarise
-
-pytest.importorskip("pyspark", reason="pyspark is not installed")
-from thetajoin.spark.batch.route import _held, _streamed  # noqa: E402
 
 BYTES_L = SCHEMA_L | {"s": pa.string()}
 BYTES_R = SCHEMA_R | {"u": pa.string()}
@@ -99,11 +97,11 @@ def distributed(
         plan = pickle.loads(pickle.dumps(planned(core, held, read, keep, cores, most)))
         cells: dict[int, dict[bool, list[pa.RecordBatch]]] = {}
         for batch in read[held]:
-            for cell, _, rows in _held(core, plan, batch, hashes(batch), singles == "unmatched"):
+            for cell, rows in held_targets(core, plan, batch, hashes(batch), singles == "unmatched"):
                 kept = cells.setdefault(cell, {True: [], False: []})
                 kept[True].append(batch.take(pa.array(rows)))
         for batch in read[OTHER[held]]:
-            for cell, _, rows in _streamed(core, plan, batch, hashes(batch)):
+            for cell, rows in streamed_targets(core, plan, batch, hashes(batch)):
                 kept = cells.setdefault(cell, {True: [], False: []})
                 kept[False].append(batch.take(pa.array(rows)))
         assert all(0 <= cell < plan.cells for cell in cells)
@@ -224,9 +222,9 @@ def test_other_rows_than_planned_are_an_error():
     beyond = numbers(10, 3).set_column(1, "a", pa.array(np.full(10, 1 << 60)))
     batch = beyond.to_batches()[0]
     with pytest.raises(DataError, match="left input gave other rows"):
-        list(_held(core, plan, batch, None, False))
+        list(held_targets(core, plan, batch, None, False))
     with pytest.raises(DataError, match="right input gave other rows"):
-        list(_streamed(core, plan, batch, None))
+        list(streamed_targets(core, plan, batch, None))
 
 
 @own.examples(60)
