@@ -163,3 +163,48 @@ def test_mistakes(frames: tuple[Any, Any]) -> None:
         assert all(word in str(caught.value) for word in words)
     with pytest.raises(ThetaJoinError, match="unknown column"):
         tj.join(left, right, "l.a < r.nope")
+
+
+def test_the_paper_s_partitionings(frames: tuple[Any, Any]) -> None:
+    from pyspark.sql import Observation
+
+    pred = naive.conj(("x", "<=", "y"))
+    expected = naive_ids(naive.naive_join(L, R, pred))
+    products = {}
+    for name in ("obt", "prefap", "default"):
+        seen = Observation()
+        settings = {} if name == "default" else {"p": 3}
+        joined = tj.join(*frames, "l.x <= r.y", partitioning=name, observe=seen, **settings)
+        assert ids(joined.toArrow()) == expected, name
+        assert joined.columns == [*LEFT, "rid", "b", "d", "y", "t_right"]
+        measures = seen.get
+        assert measures["results"] == expected.total()
+        assert min(measures["balance_in"], measures["balance_out"]) >= 1
+        products[name] = measures["cartesian_products"]
+    assert expected.total() <= products["prefap"] < products["obt"]
+
+
+def test_partitionings_that_cannot_be(frames: tuple[Any, Any]) -> None:
+    for on, options, word in (
+        ("l.a < r.b", {"partitioning": "fast"}, "rbm, obt, cfs, ftj, prefap"),
+        ("l.a < r.b", {"partitioning": "prefap", "p": 0}, "p=0"),
+        ("l.a < r.b", {"pre_filter": True}, "partitioning='prefap'"),
+        ("l.a < r.b", {"partitioning": "ftj", "amalgamate": 1}, "true or false"),
+        (ON, {"partitioning": "ftj"}, "one comparison"),
+        ("l.a < r.b", {"partitioning": "ftj", "how": "left"}, "inner"),
+    ):
+        with pytest.raises(ThetaJoinError, match=word):
+            tj.join(*frames, on, **options)
+
+
+def test_three_tables(frames: tuple[Any, Any]) -> None:
+    left, right = frames
+    on = "l.a < r.b AND r.d >= m.c AND m.a = l.c"
+    got = tj.join_many({"l": left, "r": right, "m": left}, on).toArrow()
+    inputs = {"l": table(L, LEFT), "r": table(R, RIGHT), "m": table(L, LEFT)}
+    expected = tj.join_many(inputs, on)
+    key = ["lid", "rid", "lid_m"]
+    rows = [Counter(zip(*(t[c].to_pylist() for c in key), strict=True)) for t in (got, expected)]
+    assert rows[0] == rows[1]
+    assert got.column_names == expected.column_names
+    assert expected.num_rows > 0

@@ -88,8 +88,8 @@ CASES = {
         lambda n, s: _share(wind(10, 3000), n, s),
     ),
     "prices": Case(
-        "Figure 8: IBM <= GOOG, two years of daily prices",
-        lambda n, s: _share(prices("IBM", *TWO_YEARS) * 3, n, s),
+        "Figure 8: AAPL <= GOOG, two years of daily prices",
+        lambda n, s: _share(prices("AAPL", *TWO_YEARS), n, s),
         "<=",
         lambda n, s: _share(prices("GOOG", *TWO_YEARS), n, s),
     ),
@@ -307,14 +307,14 @@ def _long_prices(size: int) -> tuple[Stream, Stream]:
 
 
 def _three_way_rows() -> dict[str, Any]:
-    years = ("2010-03-01", "2013-03-01")
+    years, before = ("2010-03-01", "2013-03-01"), ("2007-03-01", "2010-03-01")
     cases = {
         "Figure 9: uniform R < S <= T": (
             (uniform(20, 50, 1000, 1), uniform(10, 40, 1000, 2), uniform(0, 30, 1000, 3)),
             ("<", "<="),
         ),
         "Figure 10: prices R >= S < T": (
-            (prices("AAPL", *years), prices("GOOG", *years), prices("AAPL", *years) * 1.1),
+            (prices("AAPL", *years), prices("GOOG", *years), prices("GOOG", *before)),
             (">=", "<"),
         ),
     }

@@ -211,3 +211,8 @@ def _split(made: Partitions, keys: Keys, window: int) -> Partitions:
     piece = np.minimum(piece, pieces[of] - 1).astype(np.intp)
     labels = of * int(pieces.max()) + piece
     return Partitions.by(keys, kept, labels)
+
+
+def cuts_of(made: Partitioned) -> tuple[Keys, Keys]:
+    """Where each stream is cut, for elements that were not there: all but the first beginnings."""
+    return np.unique(made.left.low)[1:], np.unique(made.right.low)[1:]

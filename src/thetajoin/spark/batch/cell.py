@@ -26,6 +26,7 @@ class CellJob:
 
     pairs, singles: what to give out (see `HeldJoin`). shown: output columns by position, where some
     only serve the join. apart: output columns that differ in every pair of two rows, or None.
+    counted: a last row of each cell tells its rows of both sides and its output, in added columns.
     """
 
     held: Side
@@ -33,6 +34,10 @@ class CellJob:
     singles: Singles
     shown: tuple[int, ...] | None = None
     apart: tuple[int, int] | None = None
+    counted: bool = False
+
+
+COUNTS = ("__thetajoin_held", "__thetajoin_streamed", "__thetajoin_found")
 
 
 def joiner(
@@ -42,12 +47,38 @@ def joiner(
 
     def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         core = core_of(spec)
-        for output in _run(core, job, _blobs(batches)):
+        counts = {True: 0, False: 0}
+        found = 0
+        for output in _run(core, job, _counting(_blobs(batches), counts)):
             shown = _shown(output, job)
+            found += shown.num_rows
             if shown.num_rows:
-                yield shown
+                yield _with_counts(shown) if job.counted else shown
+        if job.counted:
+            schema = _shown(empty_batch(core.layout.schema), job).schema
+            yield _count_row(schema, counts[True], counts[False], found)
 
     return joined
+
+
+def _counting(
+    blobs: Iterator[tuple[bool, pa.RecordBatch]], counts: dict[bool, int]
+) -> Iterator[tuple[bool, pa.RecordBatch]]:
+    for held, rows in blobs:
+        counts[held] += rows.num_rows
+        yield held, rows
+
+
+def _with_counts(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Output rows with the added columns empty."""
+    nulls = [pa.nulls(rows.num_rows, pa.int64())] * len(COUNTS)
+    return pa.RecordBatch.from_arrays([*rows.columns, *nulls], [*rows.schema.names, *COUNTS])
+
+
+def _count_row(schema: pa.Schema, *counts: int) -> pa.RecordBatch:
+    columns = [pa.nulls(1, field.type) for field in schema]
+    columns += [pa.array([count], pa.int64()) for count in counts]
+    return pa.RecordBatch.from_arrays(columns, [*schema.names, *COUNTS])
 
 
 def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bool, pa.RecordBatch]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from thetajoin.engine.core import SIDES, JoinConfig, JoinCore
 from thetajoin.engine.held import Singles
@@ -29,9 +29,11 @@ from thetajoin.errors import WindowError
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import sights_of
 from thetajoin.predicate import condition_text
+from thetajoin.routing.prefap import Partitioning
 from thetajoin.spark.batch.broadcast import broadcast_join
-from thetajoin.spark.batch.cell import CellJob, joiner
+from thetajoin.spark.batch.cell import COUNTS, CellJob, joiner
 from thetajoin.spark.batch.inputs import Inputs, prepare
+from thetajoin.spark.batch.named import named_router, plan_named, the_comparison
 from thetajoin.spark.batch.options import BatchOptions
 from thetajoin.spark.batch.route import ROUTED, router
 from thetajoin.spark.batch.summary import Summary, count_up_to, look
@@ -119,7 +121,10 @@ class _Join:
             how = "right" if "l" in empty else "left"
         if not all(rows.values()) and not any(rows[s] for s in SIDES if owes(how, s)):
             return self.session.createDataFrame([], self.output)
-        small = self._broadcast(how, rows)
+        if self.settings.paper is not None:
+            the_comparison(self.core, self.settings.partitioning)
+            return self._named(self.settings.paper)
+        small = None if self.settings.observe is not None else self._broadcast(how, rows)
         if small is not None:
             spec = replace(self.spec, how=how, label=f"{self.spec.label}-{how}")
             return broadcast_join(self.inputs, spec, OTHER[small], self.output)
@@ -193,7 +198,44 @@ class _Join:
             )
             sent = frame.mapInArrow(route, ROUTED)
             routed = sent if routed is None else routed.union(sent)
-        placed = routed.repartitionById(plan.cells, F.col("cell"))
-        ordered = placed.sortWithinPartitions(F.col("held").desc())
         job = CellJob(plan.held, pairs, singles, inputs.shown(self.core), inputs.apart(self.core))
-        return ordered.mapInArrow(joiner(self.spec, job), self.output)
+        return self._joined(routed, plan.cells, job)
+
+    def _named(self, how: Partitioning) -> Any:
+        """The join by one of the paper's partitionings."""
+        plan = plan_named(self.core, self.settings.partitioning, how, self.seen)
+        frames = self.inputs.frames
+        left, right = (
+            frames[side].mapInArrow(named_router(self.spec, plan, side), ROUTED) for side in SIDES
+        )
+        return self._joined(left.union(right), plan.number, CellJob("l", True, "none"))
+
+    def _joined(self, routed: Any, cells: int, job: CellJob) -> Any:
+        """Bring each cell's rows together and join them."""
+        placed = routed.repartitionById(cells, F.col("cell"))
+        ordered = placed.sortWithinPartitions(F.col("held").desc())
+        if self.settings.observe is None:
+            return ordered.mapInArrow(joiner(self.spec, job), self.output)
+        counted = replace(job, counted=True)
+        schema = StructType(
+            [*self.output.fields, *(StructField(name, LongType()) for name in COUNTS)]
+        )
+        rows = ordered.mapInArrow(joiner(self.spec, counted), schema)
+        return _observed(rows, self.settings.observe)
+
+
+def _observed(rows: Any, observation: Any) -> Any:
+    """Give the cells' counts to an observation as the paper's measures, and drop them."""
+    held, streamed, found = (F.col(name) for name in COUNTS)
+    received = held + streamed
+    filled = F.count(F.when(received > 0, 1))
+    measures = {
+        "cells": filled,
+        "cartesian_products": F.sum(held * streamed),
+        "results": F.sum(found),
+        "balance_in": F.max(received) * filled / F.sum(received),
+        "balance_out": F.max(found) * filled / F.sum(found),
+    }
+    named_measures = [column.alias(name) for name, column in measures.items()]
+    seen = rows.observe(observation, *named_measures)
+    return seen.where(found.isNull()).drop(*COUNTS)
