@@ -57,7 +57,7 @@ def join_many(
     return _folded(tables, steps, window, options)
 
 
-def _check(inputs: Mapping[str, Any], window: Window | None, order_by: Any) -> list[str]:
+def _check(inputs: Any, window: Window | None, order_by: Any) -> list[str]:
     if not isinstance(inputs, Mapping) or len(inputs) < 2:
         raise SchemaError(
             'join_many takes a dictionary of inputs by name: {"r": first, "s": second, "t": third}'

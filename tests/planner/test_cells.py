@@ -6,7 +6,6 @@ double a pair is tested here over all conditions; `spark/test_batch.py` tests th
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -64,7 +63,12 @@ def zones_of(core: JoinCore, side: Any, read: list[pa.RecordBatch]) -> Zones:
 
 
 def planned(
-    core: JoinCore, held: Any, read: dict[Any, list[pa.RecordBatch]], keep: bool, cores: int, most: int
+    core: JoinCore,
+    held: Any,
+    read: dict[Any, list[pa.RecordBatch]],
+    keep: bool,
+    cores: int,
+    most: int,
 ) -> CellPlan:
     sights = tuple(Sight(part) for part in core.parts)
     samples = {side: read[side][0] for side in SIDES}
@@ -94,10 +98,12 @@ def distributed(
     read = {"l": batches(left, pieces), "r": batches(right, pieces)}
     for held, pairs, singles in KINDS[how]:
         keep = how != "inner"
-        plan = pickle.loads(pickle.dumps(planned(core, held, read, keep, cores, most)))
+        plan = planned(core, held, read, keep, cores, most)
         cells: dict[int, dict[bool, list[pa.RecordBatch]]] = {}
         for batch in read[held]:
-            for cell, rows in held_targets(core, plan, batch, hashes(batch), singles == "unmatched"):
+            for cell, rows in held_targets(
+                core, plan, batch, hashes(batch), singles == "unmatched"
+            ):
                 kept = cells.setdefault(cell, {True: [], False: []})
                 kept[True].append(batch.take(pa.array(rows)))
         for batch in read[OTHER[held]]:
@@ -124,7 +130,9 @@ SPREAD = st.fixed_dictionaries(
 )
 
 
-def check(left: Any, right: Any, condition: own.Condition, how: str, spread: dict[str, int]) -> None:
+def check(
+    left: Any, right: Any, condition: own.Condition, how: str, spread: dict[str, int]
+) -> None:
     tables = table(left, BYTES_L), table(right, BYTES_R)
     found = distributed(*tables, condition.sql, how, **spread)
     total: Counter[Any] = Counter()

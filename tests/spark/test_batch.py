@@ -142,7 +142,9 @@ def test_a_result_larger_than_memory_streams_through(spark: Any) -> None:
 
 
 def test_odd_column_names_and_types(spark: Any) -> None:
-    left = spark.createDataFrame([(1, {"k": 1}, "a")], "`a.b` int, m map<string,int>, `x``y` string")
+    left = spark.createDataFrame(
+        [(1, {"k": 1}, "a")], "`a.b` int, m map<string,int>, `x``y` string"
+    )
     right = spark.createDataFrame([(2, "b"), (0, "a")], "`a.b` int, z string")
     joined = tj.join(left, right, "l.`a.b` < r.`a.b` AND l.`x``y` <= r.z", broadcast_rows=0)
     assert [tuple(row) for row in joined.collect()] == [(1, {"k": 1}, "a", 2, "b")]

@@ -1,4 +1,4 @@
-"""The streams of the Prefap paper's experiments: generated ones, and real ones from PyPI packages."""
+"""The streams of the Prefap paper's experiments: generated, and real ones from packages."""
 
 from __future__ import annotations
 

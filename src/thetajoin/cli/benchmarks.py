@@ -23,9 +23,7 @@ NAMES = {
 }
 
 
-def run_benchmark(
-    name: str, *, as_json: bool, scale: float, plot: Path | None = None
-) -> None:
+def run_benchmark(name: str, *, as_json: bool, scale: float, plot: Path | None = None) -> None:
     """Run the named benchmark; progress goes to stderr, and only to a terminal."""
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ PAIR_COST = 0.25
 CELL_COST = 20_000.0
 SLICES = 128
 MOST_DEALT = 8
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
 
 

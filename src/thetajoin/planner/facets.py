@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,7 +212,7 @@ class Boxes:
     def __len__(self) -> int:
         return int(self.low[0].shape[1])
 
-    def merged(self, of: NDArray[np.intp], into: NDArray[np.intp], number: int) -> Boxes:
+    def merged(self, of: NDArray[Any], into: NDArray[Any], number: int) -> Boxes:
         """Boxes that hold others: box ``of[i]`` goes into ``into[i]``."""
         result: list[list[Int64]] = [[], []]
         for kept, given, fold, start in (
@@ -235,7 +236,9 @@ class Boxes:
         if not columns or not columns[0].size:
             return True
         return all(
-            bool(values.min() >= self.low[part][at, box] and values.max() <= self.high[part][at, box])
+            bool(
+                values.min() >= self.low[part][at, box] and values.max() <= self.high[part][at, box]
+            )
             for at, values in enumerate(columns)
         )
 
@@ -261,13 +264,13 @@ class Rows:
                 continue
             mask: Mask | None = None
             for column, asked in self._asked[at]:
-                for end, test in (
-                    (asked.low, lambda e, c=column, h=high: e <= h[c]),
-                    (asked.high, lambda e, c=column, w=low: e >= w[c]),
-                ):
-                    if end is not None:
-                        passed = test(end)
-                        mask = passed if mask is None else mask & passed
+                tests = []
+                if asked.low is not None:
+                    tests.append(asked.low <= high[column])
+                if asked.high is not None:
+                    tests.append(asked.high >= low[column])
+                for passed in tests:
+                    mask = passed if mask is None else mask & passed
             rows = part.rows if mask is None else part.rows[mask]
             if len(self.batch.parts) == 1:
                 return rows.astype(np.intp)

@@ -67,7 +67,7 @@ class Estimate:
         # A sample without a match says that there are few, not that there are none.
         least = 0.5 / (left.num_rows * right.num_rows)
         found = sum(part.selectivity for part in make_plan(core, left, right).parts)
-        return max(found, least)
+        return float(max(found, least))
 
 
 def qualified(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
@@ -84,9 +84,7 @@ def order_joins(
 ) -> tuple[Step, ...]:
     """The steps of a join of many inputs, in the given order where nothing is estimated."""
     edges = {
-        frozenset(pair): 1.0
-        if estimate is None
-        else estimate.selectivity(*pair, parts)
+        frozenset(pair): 1.0 if estimate is None else estimate.selectivity(*pair, parts)
         for pair in combinations(names, 2)
         if any(set(pair) <= part.sides() for part in parts)
     }
@@ -99,7 +97,7 @@ def order_joins(
             rows *= edges.get(frozenset((other, name)), 1.0)
         return rows * max(1, estimate.rows[name])
 
-    joined = (_first(names, edges, estimate),)
+    joined: tuple[str, ...] = (_first(names, edges, estimate),)
     rows = 1.0 if estimate is None else float(max(1, estimate.rows[joined[0]]))
     steps = []
     while len(joined) < len(names):
@@ -146,7 +144,8 @@ def _check_connected(names: Sequence[str], parts: Sequence[Expr], cross: bool) -
                 grown = True
     apart = [name for name in names if name not in reached]
     if apart and not cross:
+        others = ", ".join(name for name in names if name in reached)
         raise ConditionError(
-            f"nothing connects {', '.join(apart)} with {', '.join(n for n in names if n in reached)}",
+            f"nothing connects {', '.join(apart)} with {others}",
             hint="add a comparison between them, or cross=True for every combination",
         )

@@ -156,7 +156,8 @@ def summarise(sights: tuple[Sight, ...], side: Side, batch: Batch, zones: int = 
     size = len(batch)
     starts = np.unique(np.linspace(0, size, min(zones, size), endpoint=False).astype(np.intp))
     ends = np.append(starts[1:], size) - 1
-    low, high = [], []
+    low: list[Int64] = []
+    high: list[Int64] = []
     for part, values in zip(batch.parts, columns, strict=True):
         whole = len(part) == size
         for kept, fold, filler in ((low, np.minimum, INT64_MAX), (high, np.maximum, INT64_MIN)):

@@ -1,12 +1,13 @@
 """The theta-join partitionings that the Prefap paper compares (Wu et al.), on one key a side.
 
-| name     | partitions of a stream | pairs of partitions that are joined |
-| -------- | ---------------------- | ----------------------------------- |
-| `rbm`    | value ranges sampled from the sorted left stream, for both (Section 2.1) | all |
-| `obt`    | equal numbers of sorted elements (Section 2.2) | all |
-| `cfs`    | equal spans of a stream's own values, then partitions the whole other stream cannot match are left out (Section 2.3) | the rest, all with all |
-| `ftj`    | equal spans of a stream's own values, oversized ones split again | those that may match |
-| `prefap` | after a pre-filter, both streams' spans together, oversized ones split again | those that may match |
+- `rbm`: value ranges sampled from the sorted left stream, for both; all pairs of partitions are
+  joined (Section 2.1).
+- `obt`: equal numbers of sorted elements; all pairs (Section 2.2).
+- `cfs`: equal spans of a stream's own values; partitions that the whole other stream cannot match
+  are left out (Section 2.3).
+- `ftj`: equal spans of a stream's own values, oversized ones split again; pairs that may match.
+- `prefap`: after a pre-filter, both streams' spans together, oversized ones split again; pairs that
+  may match.
 
 Every step is a switch, so that each can be left out. A partition is given by the positions of its
 elements; NULLs are not among the keys.
@@ -15,13 +16,14 @@ elements; NULLs are not among the keys.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.errors import OptionError
 
-Keys = NDArray[np.int64] | NDArray[np.float64]
+Keys = NDArray[Any]
 Index = NDArray[np.intp]
 OPERATORS = ("<", "<=", ">", ">=")
 
@@ -57,7 +59,7 @@ NAMED = {
 SWITCHES = ("pre_filter", "amalgamate", "split_oversized", "partition_filter")
 
 
-def named(name: str, p: int = 10, **switches: bool) -> Partitioning:
+def named(name: str, p: Any = 10, **switches: Any) -> Partitioning:
     """A partitioning by its name, with steps switched on or off.
 
     >>> named("prefap", pre_filter=False).pre_filter

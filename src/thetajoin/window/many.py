@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from thetajoin.errors import WindowError
 from thetajoin.predicate.render import interval_text, quote_name
-from thetajoin.window.spec import TimeWindow
+from thetajoin.window.spec import TimeUnit, TimeWindow
 
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -47,7 +47,8 @@ def between(
         if time not in schemas[name].names:
             raise WindowError(f"the window's time column {time!r} is not in input {name!r}")
     type_ = schemas[left].field(time).type
-    unit = type_.unit if pa.types.is_timestamp(type_) or pa.types.is_duration(type_) else None
+    timed = pa.types.is_timestamp(type_) or pa.types.is_duration(type_)
+    unit: TimeUnit | None = type_.unit if timed else None
     unit = "day" if pa.types.is_date(type_) else unit
     ends = window.bounds(unit)
     before, after = ends if names.index(left) < names.index(right) else ends[::-1]
@@ -56,6 +57,10 @@ def between(
     def span(ticks: int) -> str:
         if unit is None:
             return str(ticks)
-        return interval_text(ticks * 86_400, 1) if unit == "day" else interval_text(ticks, _TICKS[unit])
+        return (
+            interval_text(ticks * 86_400, 1)
+            if unit == "day"
+            else interval_text(ticks, _TICKS[unit])
+        )
 
     return f"{there} BETWEEN {here} - {span(before)} AND {here} + {span(after)}"

@@ -35,7 +35,10 @@ def numbered(
         rows = [F.struct(*frame.columns) if s == side else F.lit(None) for s in frames]
         named = [column.alias(f"rows_{s}") for s, column in zip(frames, rows, strict=True)]
         one = frame.select(
-            F.col(order[at]).alias("at"), F.lit(at).alias("side"), hashes[side].alias("hash"), *named
+            F.col(order[at]).alias("at"),
+            F.lit(at).alias("side"),
+            hashes[side].alias("hash"),
+            *named,
         )
         tagged = one if tagged is None else tagged.union(one)
     assert tagged is not None

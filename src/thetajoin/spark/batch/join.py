@@ -145,7 +145,9 @@ class _Join:
             for side in SIDES
             if not owes(how, side) and rows[side] <= self.settings.broadcast_rows
         ]
-        return min(fits, key=lambda side: rows[side]) if fits and how != "full" else None
+        if not fits or how == "full":
+            return None
+        return min(fits, key=lambda side: rows[side])
 
     def plan(self, held: Side | None, keep_all: bool) -> CellPlan:
         """The cells with one side held, or with the one that is cheaper to hold."""
@@ -184,14 +186,15 @@ class _Join:
         prune = keep_all and singles == "matched"
         routed = None
         inputs = self.inputs
-        for sides in (("l", "r"),) if inputs.is_self_join else (("l",), ("r",)):
+        roles: tuple[tuple[Side, ...], ...] = (("l",), ("r",))
+        for sides in (SIDES,) if inputs.is_self_join else roles:
             frame = inputs.frames[sides[0]]
             if with_hash:
                 frame = frame.withColumn("hash", inputs.hashed(frame))
             route = router(
                 self.spec,
                 plan,
-                sides,  # type: ignore[arg-type]
+                sides,
                 keep_all and not prune,
                 with_hash,
                 inputs.is_self_join,

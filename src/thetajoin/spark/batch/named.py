@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -67,7 +68,9 @@ def _is_number(type_: pa.DataType) -> bool:
     return bool(t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_))
 
 
-def plan_named(core: JoinCore, name: str, how: Partitioning, seen: dict[Side, Summary]) -> NamedPlan:
+def plan_named(
+    core: JoinCore, name: str, how: Partitioning, seen: dict[Side, Summary]
+) -> NamedPlan:
     """Partition the samples, and keep the cuts."""
     op = the_comparison(core, name).op
     values = {side: _values(core, side, summary.sample) for side, summary in seen.items()}
@@ -82,10 +85,10 @@ def plan_named(core: JoinCore, name: str, how: Partitioning, seen: dict[Side, Su
         ends = low[0][:, None], high[0][:, None], low[1][None, :], high[1][None, :]
         joined = may_match(*ends, loose)
     cells = np.where(joined, np.cumsum(joined).reshape(joined.shape) - 1, -1)
-    outside = None
+    outside: dict[Side, Boxes] | None = None
     if how.pre_filter:
         outside = {"l": seen["r"].zones.boxes.all(), "r": seen["l"].zones.boxes.all()}
-    return NamedPlan({"l": cuts[0], "r": cuts[1]}, cells, outside)  # type: ignore[dict-item]
+    return NamedPlan({"l": cuts[0], "r": cuts[1]}, cells, outside)
 
 
 def _values(core: JoinCore, side: Side, batch: pa.RecordBatch) -> Floats:
@@ -107,12 +110,12 @@ def named_router(
         cells = plan.cells if side == "l" else plan.cells.T
         for chunk in chunks(batches, core.given[side]):
             batch = make_batch(chunk, side, core.parts, [])
-            kept = batch.parts[0].rows
+            kept: NDArray[Any] = batch.parts[0].rows
             if plan.outside is not None:
                 kept = Rows(sights_of(core), side, batch).matching(plan.outside[side], 0)
             part = np.searchsorted(plan.cuts[side], _values(core, side, chunk)[kept], "right")
             for number in np.unique(part):
-                rows = pa.array(np.asarray(kept)[part == number])
+                rows = pa.array(kept[part == number])
                 blob = binary(to_blob(chunk.take(rows)))
                 for cell in cells[number][cells[number] >= 0]:
                     columns = [pa.array([cell], pa.int32()), pa.array([side == "l"]), blob]

@@ -67,6 +67,7 @@ def look(frames: dict[Side, Any], core: JoinCore, spec: UnitSpec) -> dict[Side, 
         columns = [f"c{at}" for at in positions]
         job = frame.select(*columns).mapInArrow(_summariser(spec, side), SUMMARY)
         jobs = job if jobs is None else jobs.union(job)
+    assert jobs is not None
     found = jobs.collect()
     return {
         side: _merged([row for row in found if row.side == SIDES.index(side)], core, side)
