@@ -1,4 +1,4 @@
-"""The Prefap paper's experiments (Figures 5 to 15, Tables 3 and 4), with its partitionings and ours.
+"""The Prefap paper's experiments (Figures 5 to 15, Tables 3, 4): its partitionings and ours.
 
 Every partitioning compares each pair of elements it does not exclude, as in the paper; ours hands
 cells to the engine, whose sorted search touches only pairs that match. Loads are those of four

@@ -164,9 +164,13 @@ def _growth(cores: int, scale: float) -> dict[str, Any]:
     seconds = {}
     for name, rows in (("1m", int(1_000_000 * scale)), ("4m", int(4_000_000 * scale))):
         left, right = correlated(rows, rows, 1.0, 1), correlated(rows, rows, 1.0, 2)
-        with tables(session, left=left, right=right) as frames:
-            _expect(name, tj.join(*frames, Q1).count(), _embedded(left, right, Q1))
-            seconds[name] = _seconds(lambda pair=frames: tj.join(*pair, Q1), 3, 1)  # type: ignore[misc]
+        with tables(session, left=left, right=right) as (one, two):
+
+            def query(one: Any = one, two: Any = two) -> Any:
+                return tj.join(one, two, Q1)
+
+            _expect(name, query().count(), _embedded(left, right, Q1))
+            seconds[name] = _seconds(query, 3, 1)
     return _found(**seconds)
 
 
