@@ -38,6 +38,8 @@ def _bars(report: Report, path: Path) -> Path:
             ax.bar(list(rows), [row[measure] for row in rows.values()], color="#4477aa")
             ax.set_title(f"{case}: {title}", fontsize=9)
             ax.tick_params(labelsize=8)
+            if measure == "ms":
+                ax.set_yscale("log")
             if measure == "cartesian_products":
                 ax.axhline(rows["prefap"]["results"], color="#cc3311", linestyle=":")
             if measure.startswith("balance"):
