@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from thetajoin.api import explain, join, join_batches, self_join
     from thetajoin.engine.stream import StreamJoin
     from thetajoin.errors import ThetaJoinError
+    from thetajoin.many import join_many
     from thetajoin.predicate import l, r
     from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow
 
@@ -19,6 +20,7 @@ _HOME = {
     "explain": "api",
     "join": "api",
     "join_batches": "api",
+    "join_many": "many",
     "self_join": "api",
     "StreamJoin": "engine.stream",
     "ThetaJoinError": "errors",
@@ -38,6 +40,7 @@ __all__ = [
     "explain",
     "join",
     "join_batches",
+    "join_many",
     "l",
     "r",
     "self_join",

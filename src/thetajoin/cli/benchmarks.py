@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -11,15 +12,18 @@ from rich.table import Table
 from thetajoin.bench.harness import Report
 from thetajoin.errors import OptionError
 
-# Modules with a function `run(progress, scale) -> Report`, imported when they are asked for.
+# Modules with a function `run(progress, scale) -> Report`, imported when they are asked for. Some
+# have `plot(report, folder) -> paths` as well.
 NAMES = {
     "engine": "thetajoin.bench.engine",
     "faults": "thetajoin.bench.faults",
+    "partitionings": "thetajoin.bench.partitionings",
+    "spark-batch": "thetajoin.bench.spark_batch",
     "spark-stream": "thetajoin.bench.spark_stream",
 }
 
 
-def run_benchmark(name: str, *, as_json: bool, scale: float) -> None:
+def run_benchmark(name: str, *, as_json: bool, scale: float, plot: Path | None = None) -> None:
     """Run the named benchmark; progress goes to stderr, and only to a terminal."""
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
@@ -31,7 +35,13 @@ def run_benchmark(name: str, *, as_json: bool, scale: float) -> None:
         if progress.is_terminal:
             progress.print(f"[dim]measuring {what} ...[/dim]")
 
-    report: Report = importlib.import_module(NAMES[name]).run(say, scale)
+    module = importlib.import_module(NAMES[name])
+    if plot is not None and not hasattr(module, "plot"):
+        raise OptionError(f"benchmark {name!r} has no plots: leave --plot out")
+    report: Report = module.run(say, scale)
+    if plot is not None:
+        plot.mkdir(parents=True, exist_ok=True)
+        module.plot(report, plot)
     if as_json:
         print(report.to_json())
     else:

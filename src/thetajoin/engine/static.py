@@ -44,6 +44,7 @@ class StaticJoin:
         store = core.stores[other]
         times = None if core.clock is None else core.clock.times(kept, other)[0]
         self._blocks = [store.block_of(batch, times)]
+        self.table = batch.table
 
     def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The output that a batch of the stream causes."""

@@ -91,7 +91,7 @@ class Plan:
 
 def make_plan(core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch) -> Plan:
     """Plan a join from its compiled form and a sample of both inputs."""
-    samples = _sample(left), _sample(right)
+    samples = sample_of(left, SAMPLE_ROWS), sample_of(right, SAMPLE_ROWS)
     parts = tuple(_plan_part(core, at, *samples) for at in range(len(core.parts)))
     return Plan(
         condition=core.condition.sql,
@@ -105,10 +105,11 @@ def make_plan(core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch) -> Pl
     )
 
 
-def _sample(batch: pa.RecordBatch) -> pa.RecordBatch:
-    if batch.num_rows <= SAMPLE_ROWS:
+def sample_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    """At most `number` rows of a batch, evenly spaced."""
+    if batch.num_rows <= number:
         return batch
-    rows = np.linspace(0, batch.num_rows - 1, SAMPLE_ROWS).astype(np.int64)
+    rows = np.linspace(0, batch.num_rows - 1, number).astype(np.int64)
     return batch.take(pa.array(rows))
 
 

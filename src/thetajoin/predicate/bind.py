@@ -10,7 +10,7 @@ from sqlglot import exp
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.clauses import HANDLERS, KNOWN_ARGS
 from thetajoin.predicate.literals import number, sql_type
-from thetajoin.predicate.names import Scope
+from thetajoin.predicate.names import Names
 from thetajoin.predicate.nodes import Expr, Literal
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.predicate.signatures import MismatchError, arithmetic, comparison, logical
@@ -40,9 +40,10 @@ _OPERATORS: dict[type[exp.Expr], str] = {
 }
 
 
-def bind(source: Source, scope: Scope) -> Expr:
+def bind(source: Source, scope: Names) -> Expr:
     """The bound boolean expression of a condition's text; every mistake is a ConditionError.
 
+    >>> from thetajoin.predicate.names import Scope
     >>> scope = Scope(pa.schema({"a": pa.int32()}), pa.schema({"b": pa.int64()}))
     >>> bind(Source("l.a < b"), scope).sql(explicit=True)
     'CAST(l.a AS BIGINT) < r.b'
@@ -66,7 +67,7 @@ class Binder:
     """A walk over one condition's tree."""
 
     source: Source
-    scope: Scope
+    scope: Names
 
     def bind(self, node: exp.Expr) -> Expr:
         """Bind a node, pointing at it if its types do not fit."""

@@ -30,7 +30,7 @@ def compile_condition(
     # The binder loads sqlglot, which importing this package should not.
     from thetajoin.predicate.bind import bind
 
-    sources = _sources(on)
+    sources = sources_of(on)
     scope = Scope(left_schema, right_schema)
     whole = conjunction([bind(source, scope) for source in sources])
     assert whole is not None
@@ -56,7 +56,8 @@ def _refuse_useless(expr: Expr, text: str) -> None:
     raise ConditionError(problem, position=1, fragment=text, hint=hint)
 
 
-def _sources(on: str | Built | Sequence[str | Built]) -> list[Source]:
+def sources_of(on: str | Built | Sequence[str | Built]) -> list[Source]:
+    """The texts of a condition, however it was given."""
     parts = list(on) if isinstance(on, list | tuple) else [on]
     if not parts:
         raise ConditionError("the condition is an empty list", hint="give at least one comparison")
@@ -81,7 +82,7 @@ def condition_text(on: str | Built | Sequence[str | Built]) -> str:
     >>> condition_text(["l.a < r.a", "l.b > r.b"])
     '(l.a < r.a) AND (l.b > r.b)'
     """
-    texts = [source.text for source in _sources(on)]
+    texts = [source.text for source in sources_of(on)]
     return texts[0] if len(texts) == 1 else " AND ".join(f"({text})" for text in texts)
 
 

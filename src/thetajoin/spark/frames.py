@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from thetajoin.errors import SchemaError
+from thetajoin.spark.batch.join import batch_join
 from thetajoin.spark.stream import arrow_schema, stream_join
 from thetajoin.window.spec import Window
 
@@ -38,14 +39,10 @@ def join_frames(
     options: dict[str, Any],
     self_join: bool = False,
 ) -> Any:
-    """Join two Spark DataFrames of which at least one streams."""
+    """Join two Spark DataFrames: as tables, or as streams where at least one streams."""
     _check_kinds(left, right)
-    if not left.isStreaming and not right.isStreaming:
-        raise SchemaError(
-            "both DataFrames are tables, and only joins with a stream run on Spark so far: join "
-            "them here with tj.join(left.toArrow(), right.toArrow(), ...)"
-        )
-    return stream_join(
+    join = stream_join if left.isStreaming or right.isStreaming else batch_join
+    return join(
         left,
         right,
         on,

@@ -1,0 +1,71 @@
+"""Plots of the partitionings' measures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from thetajoin.bench.harness import Report
+
+CASES = ("uniform", "zipf", "wind", "prices", "normal")
+MEASURES = {
+    "cartesian_products": "Cartesian products",
+    "ms": "elapsed (ms)",
+    "balance_in": "balance in",
+    "balance_out": "balance out",
+}
+
+
+def draw(report: Report, folder: Path) -> list[Path]:
+    """One image for the two-way joins, one for each series of partitions and windows."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    paths = [_bars(report, folder / "partitionings.png")]
+    for name in ("partitions", "windows"):
+        for case, rows in report.details[name].items():
+            paths.append(_lines(rows, name, case, folder / f"partitionings-{name}-{case}.png"))
+    return paths
+
+
+def _bars(report: Report, path: Path) -> Path:
+    import matplotlib.pyplot as plt
+
+    figure, grid = plt.subplots(len(CASES), len(MEASURES), figsize=(14, 2.6 * len(CASES)))
+    for axes, case in zip(grid, CASES, strict=True):
+        rows = report.details[case]["rows"]
+        for ax, (measure, title) in zip(axes, MEASURES.items(), strict=True):
+            ax.bar(list(rows), [row[measure] for row in rows.values()], color="#4477aa")
+            ax.set_title(f"{case}: {title}", fontsize=9)
+            ax.tick_params(labelsize=8)
+            if measure == "ms":
+                ax.set_yscale("log")
+            if measure == "cartesian_products":
+                ax.axhline(rows["prefap"]["results"], color="#cc3311", linestyle=":")
+            if measure.startswith("balance"):
+                ax.axhline(1.0, color="#cc3311", linestyle=":")
+    return _saved(figure, path)
+
+
+def _lines(rows: dict[Any, Any], name: str, case: str, path: Path) -> Path:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(MEASURES), figsize=(14, 3))
+    steps = list(rows)
+    for ax, (measure, title) in zip(axes, MEASURES.items(), strict=True):
+        for way in ("ftj", "prefap", "default"):
+            ax.plot(steps, [rows[step][way][measure] for step in steps], marker="o", label=way)
+        ax.set_title(f"{case}: {title}", fontsize=9)
+        ax.set_xlabel(name, fontsize=8)
+        ax.tick_params(labelsize=8)
+    axes[0].legend(fontsize=8)
+    return _saved(figure, path)
+
+
+def _saved(figure: Any, path: Path) -> Path:
+    import matplotlib.pyplot as plt
+
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
+    return path

@@ -1,0 +1,104 @@
+"""One side's rows held, the other's streamed past them: a task of a distributed join.
+
+Memory holds the held rows and one chunk of the others. Where pairs are wanted the held rows are
+indexed once and probed by each chunk; where only a match matters, each chunk is indexed and probed
+by the held rows that have found none yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from thetajoin.engine.block import Block
+from thetajoin.engine.core import JoinCore
+from thetajoin.engine.intake import conform, stored
+from thetajoin.engine.joiner import Joiner
+from thetajoin.engine.rows import Batch, PartRows, make_batch
+from thetajoin.engine.spec import OTHER, Side
+
+Singles = Literal["none", "matched", "unmatched"]
+# Output batches leave this process whole, so wide rows come in fewer at a time.
+OUTPUT_BYTES = 32 << 20
+
+
+def bounded(joiner: Joiner, most: int, *tables: pa.RecordBatch) -> Joiner:
+    """The joiner with output batches of at most `most` rows and about `OUTPUT_BYTES`."""
+    width = sum(table.nbytes / max(1, table.num_rows) for table in tables)
+    rows = max(64, min(most, int(OUTPUT_BYTES / max(1.0, width))))
+    return joiner if rows == joiner.chunk_rows else replace(joiner, chunk_rows=rows)
+
+
+class HeldJoin:
+    """The join of held rows with all rows that `run` is given; `finish` tells what they owe."""
+
+    def __init__(
+        self,
+        core: JoinCore,
+        held: Side,
+        rows: pa.RecordBatch,
+        *,
+        pairs: bool = True,
+        singles: Singles = "none",
+    ) -> None:
+        """Key the held rows, and index them where pairs are wanted. O(n log n)."""
+        self._core, self._held = core, held
+        self._pairs, self._singles = pairs, singles
+        self._batch = self._keyed(rows, held)
+        self._matched = np.zeros(len(self._batch), np.bool_)
+        self._block = self._index(self._batch, held) if pairs else None
+
+    def _keyed(self, rows: pa.RecordBatch, side: Side) -> Batch:
+        core = self._core
+        given = stored(conform(rows, core.given[side], side), core.schemas[side])
+        return make_batch(given, side, core.parts, list(given.schema.names))
+
+    def _index(self, batch: Batch, side: Side) -> Block:
+        clock = self._core.clock
+        times = None if clock is None else clock.times(batch.table, side)[0]
+        return self._core.stores[side].block_of(batch, times)
+
+    def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The pairs that a chunk of the other side gives."""
+        chunk = self._keyed(rows, OTHER[self._held])
+        if self._block is None:
+            self._mark(chunk)
+            return
+        most = self._core.config.options.chunk_rows
+        joiner = bounded(self._core.joiner, most, self._batch.table, chunk.table)
+        for found in joiner.probe(chunk, OTHER[self._held], [self._block]):
+            if self._singles != "none":
+                self._matched[found.stored_rows] = True
+            if found.output is not None:
+                yield found.output
+
+    def _mark(self, chunk: Batch) -> None:
+        """Note which held rows find their first match in a chunk."""
+        block = self._index(chunk, OTHER[self._held])
+        waiting = Batch(
+            self._batch.table,
+            tuple(_where(part, ~self._matched[part.rows]) for part in self._batch.parts),
+        )
+        for found in self._core.joiner.probe(
+            waiting, self._held, [block], once=True, want_output=False
+        ):
+            self._matched[found.probe_rows] = True
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Held rows that matched, or that did not, as the join wants."""
+        if self._singles == "none":
+            return
+        wanted = self._matched if self._singles == "matched" else ~self._matched
+        rows = np.flatnonzero(wanted).astype(np.int32)
+        step = self._core.config.options.chunk_rows
+        for start in range(0, len(rows), step):
+            chunk = rows[start : start + step]
+            yield self._core.layout.single(self._held, self._batch.table, chunk)
+
+
+def _where(part: PartRows, mask: np.ndarray) -> PartRows:
+    return part if mask.all() else part.take(np.flatnonzero(mask).astype(np.int32))

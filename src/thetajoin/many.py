@@ -1,0 +1,154 @@
+"""Joins of three and more inputs, as steps of two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from thetajoin.api import is_spark, join
+from thetajoin.batch.tables import from_table, kind_of, to_batch
+from thetajoin.engine.stream import check_window
+from thetajoin.errors import OptionError, SchemaError, WindowError
+from thetajoin.planner.graph import Estimate, Step, order_joins, qualified
+from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
+from thetajoin.predicate.graph import conjuncts
+from thetajoin.window.many import between, pair_window
+from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow, Window
+
+# A column that only a cross join has.
+ONE = "__thetajoin_one"
+
+
+def join_many(
+    inputs: Mapping[str, Any],
+    on: Any,
+    *,
+    window: Window | None = None,
+    order_by: Any = None,
+    cross: bool = False,
+    **options: Any,
+) -> Any:
+    """Join three and more inputs on a condition over their names; the result is of their kind.
+
+    Two inputs are joined at a time, those first that are estimated to give least (streams: in the
+    given order), so the cost is that of the largest result on the way. Columns come in the order of
+    the inputs; one whose name an earlier input has gets ``_`` and its input's name. Under a
+    `TimeWindow` the times of every two rows of a result lie within it, the window's left being the
+    input that was given first. An input that nothing connects is an error, unless `cross` is true.
+
+    >>> import thetajoin as tj, pyarrow as pa
+    >>> r, s, t = (pa.table({"x": x}) for x in ([1, 5], [2, 6], [2, 3]))
+    >>> tj.join_many({"r": r, "s": s, "t": t}, "r.x < s.x AND s.x <= t.x").to_pydict()
+    {'x': [1, 1], 'x_s': [2, 2], 'x_t': [2, 3]}
+    """
+    names = _check(inputs, window, order_by)
+    if is_spark(inputs[names[0]]):
+        from thetajoin.spark.many import ManyFrames
+
+        frames = ManyFrames(inputs)
+        parts = conjuncts(on, frames.schemas)
+        steps = order_joins(names, parts, frames.estimate(), cross=cross)
+        return _folded(frames, steps, window, options)
+    tables = _Tables(inputs)
+    parts = conjuncts(on, tables.schemas)
+    steps = order_joins(names, parts, tables.estimate(), cross=cross)
+    return _folded(tables, steps, window, options)
+
+
+def _check(inputs: Any, window: Window | None, order_by: Any) -> list[str]:
+    if not isinstance(inputs, Mapping) or len(inputs) < 2:
+        raise SchemaError(
+            'join_many takes a dictionary of inputs by name: {"r": first, "s": second, "t": third}'
+        )
+    names = list(inputs)
+    for name in names:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise SchemaError(f"the input's name {name!r} is no plain word: call it r or orders")
+    if len({name.lower() for name in names}) < len(names):
+        raise SchemaError(f"inputs' names differ in case only: {', '.join(names)}")
+    spark = [name for name in names if is_spark(inputs[name])]
+    if spark and len(spark) < len(names):
+        other = next(name for name in names if name not in spark)
+        raise SchemaError(
+            f"input {spark[0]!r} is a Spark DataFrame and {other!r} is not: make all of them one"
+        )
+    if window is not None and isinstance(check_window(window), CountWindow):
+        raise WindowError(
+            "join_many takes a TimeWindow or FullHistory(): a CountWindow counts the rows of two "
+            "inputs; join these two first"
+        )
+    if order_by is not None:
+        raise OptionError("order_by goes with a CountWindow, which join_many does not take")
+    return names
+
+
+class _Tables:
+    """Tables in this process, their columns named ``input.column``."""
+
+    def __init__(self, inputs: Mapping[str, Any]) -> None:
+        self.batches = {name: to_batch(table, name) for name, table in inputs.items()}
+        self.schemas = {name: batch.schema for name, batch in self.batches.items()}
+        self.kind = kind_of(next(iter(inputs.values())))
+
+    def estimate(self) -> Estimate:
+        """Rows and samples of the tables."""
+        rows = {name: batch.num_rows for name, batch in self.batches.items()}
+        return Estimate(rows, {n: sample_of(b, SAMPLE_ROWS) for n, b in self.batches.items()})
+
+    def input(self, name: str) -> pa.Table:
+        """One input as a step takes it."""
+        return pa.Table.from_batches([qualified(self.batches[name], name)])
+
+    def with_one(self, table: pa.Table) -> pa.Table:
+        """The table with a column that is the same in all rows."""
+        ones = pa.array([0], pa.int8()).take(pa.array([0] * table.num_rows, pa.int64()))
+        return table.append_column(ONE, ones)
+
+    def finished(self, table: pa.Table, columns: dict[str, str]) -> Any:
+        """The output's columns in order, as the kind of table that came in."""
+        assert self.kind is not None
+        chosen = table.select(list(columns)).rename_columns(list(columns.values()))
+        return from_table(chosen, self.kind)
+
+
+def _folded(
+    tables: Any, steps: tuple[Step, ...], window: Window | None, options: dict[str, Any]
+) -> Any:
+    """Carry out the steps."""
+    names = list(tables.schemas)
+    joined = tables.input(steps[0].joined[0])
+    for step in steps:
+        left, right = joined, tables.input(step.name)
+        texts = [step.on()] if step.parts else []
+        if step.cross:
+            left, right = tables.with_one(left), tables.with_one(right)
+            texts.append(f"l.{ONE} = r.{ONE}")
+        own: Window | None = window
+        if isinstance(window, TimeWindow):
+            own = pair_window(window, step.joined[0], step.name, names)
+            texts += [
+                between(window, other, step.name, names, tables.schemas)
+                for other in step.joined[1:]
+            ]
+        joined = join(left, right, texts, window=own or _unbounded(window), **options)
+    return tables.finished(joined, _output(tables.schemas))
+
+
+def _unbounded(window: Window | None) -> Window | None:
+    return window if isinstance(window, FullHistory) else None
+
+
+def _output(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
+    """The output's columns: the name a step knows each by, and the user's."""
+    columns: dict[str, str] = {}
+    taken: set[str] = set()
+    for name, schema in schemas.items():
+        for column in schema.names:
+            shown = column if column not in taken else f"{column}_{name}"
+            if shown in taken:
+                raise SchemaError(f"output column {shown!r} is there twice: rename {column!r}")
+            taken.add(shown)
+            columns[f"{name}.{column}"] = shown
+    return columns

@@ -1,0 +1,111 @@
+"""Which cells must see which rows of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from thetajoin.engine.core import JoinCore
+from thetajoin.engine.rows import make_batch
+from thetajoin.engine.spec import OTHER, Side
+from thetajoin.errors import DataError
+from thetajoin.kernels.order import gather, order_of
+from thetajoin.planner.cells import CellPlan
+from thetajoin.planner.facets import Rows, sights_of
+from thetajoin.planner.zones import places
+
+Index = NDArray[np.intp]
+Hashes = NDArray[np.uint64]
+Targets = Iterator[tuple[int, Index]]
+
+
+def _changed(core: JoinCore, side: Side) -> DataError:
+    name = "left" if side == "l" else "right"
+    return DataError(
+        f"the {name} input gave other rows than when the join was planned: cache it, or write it "
+        "to a table first"
+    )
+
+
+def held_targets(
+    core: JoinCore, plan: CellPlan, chunk: pa.RecordBatch, hashes: Hashes | None, keep_all: bool
+) -> Targets:
+    """Each held row goes to its group; the group's cells split it by its hash."""
+    side = plan.held
+    sights = sights_of(core)
+    batch = make_batch(chunk, side, core.parts, [])
+    rows = Rows(sights, side, batch)
+    where = places(sights[0], side, batch, rows.columns[0])
+    group = where.among(plan.cuts)
+    kept = np.ones(len(batch), np.bool_)
+    if not keep_all:
+        kept[:] = False
+        kept[rows.matching(plan.outside, 0)] = True
+    order = order_of(group)
+    ends = np.searchsorted(gather(group, order), np.arange(len(plan.groups) + 1))
+    for number, start, end in zip(range(len(plan.groups)), ends[:-1], ends[1:], strict=True):
+        members = order[start:end]
+        if not len(members):
+            continue
+        _check_inside(core, plan, rows, members, number)
+        members = members[kept[members]]
+        if plan.dropped[number] or not len(members):
+            continue
+        dealt = plan.groups[number]
+        for part, chosen in _deal(members, hashes, dealt.held_parts, 0):
+            first = plan.first_cell[number] + part * dealt.streamed_parts
+            for other in range(dealt.streamed_parts):
+                yield first + other, chosen
+
+
+def _check_inside(
+    core: JoinCore, plan: CellPlan, rows: Rows, members: NDArray[np.int32], number: int
+) -> None:
+    """Rows outside the box that others are sent by would miss their matches: say so instead."""
+    mask = np.zeros(len(rows.batch), np.bool_)
+    mask[members] = True
+    for at, part in enumerate(rows.batch.parts):
+        chosen = mask[part.rows]
+        columns = [column[chosen] for column in rows.columns[at]]
+        if not plan.boxes.holds(at, columns, number):
+            raise _changed(core, plan.held)
+
+
+def streamed_targets(
+    core: JoinCore, plan: CellPlan, chunk: pa.RecordBatch, hashes: Hashes | None
+) -> Targets:
+    """Each other row goes past every group that it may match."""
+    side = OTHER[plan.held]
+    batch = make_batch(chunk, side, core.parts, [])
+    rows = Rows(sights_of(core), side, batch)
+    for at in range(len(core.parts)):
+        if not plan.outside.holds(at, rows.columns[at], 0):
+            raise _changed(core, side)
+    for number, dealt in enumerate(plan.groups):
+        if plan.dropped[number]:
+            continue
+        matching = rows.matching(plan.boxes, number)
+        if not len(matching):
+            continue
+        for part, chosen in _deal(matching, hashes, dealt.streamed_parts, 32):
+            for other in range(dealt.held_parts):
+                cell = plan.first_cell[number] + other * dealt.streamed_parts + part
+                yield cell, chosen
+
+
+def _deal(
+    rows: NDArray[np.integer], hashes: Hashes | None, parts: int, shift: int
+) -> Iterator[tuple[int, Index]]:
+    """Rows dealt out by bits of their hash."""
+    if parts == 1:
+        yield 0, rows.astype(np.intp)
+        return
+    assert hashes is not None
+    part = (hashes[rows] >> np.uint64(shift)) % np.uint64(parts)
+    for number in range(parts):
+        chosen = rows[part == number]
+        if len(chosen):
+            yield number, chosen.astype(np.intp)

@@ -1,0 +1,126 @@
+"""One cell of a batch join: its held rows first, then the others streamed past them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from thetajoin.engine.block import empty_batch
+from thetajoin.engine.core import JoinCore
+from thetajoin.engine.held import HeldJoin, Singles
+from thetajoin.engine.spec import OTHER, Side
+from thetajoin.spark.batch.worker import chunks, core_of, from_blob
+from thetajoin.spark.spec import UnitSpec
+
+# Rows streamed past the held ones at once; more than are held, up to a limit, to sweep them rarely.
+PROBE_ROWS = 1 << 19
+MOST_PROBE_ROWS = 1 << 21
+
+
+@dataclass(frozen=True)
+class CellJob:
+    """What every cell of a join does.
+
+    pairs, singles: what to give out (see `HeldJoin`). shown: output columns by position, where some
+    only serve the join. apart: output columns that differ in every pair of two rows, or None.
+    counted: a last row of each cell tells its rows of both sides and its output, in added columns.
+    """
+
+    held: Side
+    pairs: bool
+    singles: Singles
+    shown: tuple[int, ...] | None = None
+    apart: tuple[int, int] | None = None
+    counted: bool = False
+
+
+COUNTS = ("__thetajoin_held", "__thetajoin_streamed", "__thetajoin_found")
+
+
+def joiner(
+    spec: UnitSpec, job: CellJob
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow` over one cell's blobs, the held ones first."""
+
+    def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        core = core_of(spec)
+        counts = {True: 0, False: 0}
+        found = 0
+        for output in _run(core, job, _counting(_blobs(batches), counts)):
+            shown = _shown(output, job)
+            found += shown.num_rows
+            if shown.num_rows:
+                yield _with_counts(shown) if job.counted else shown
+        if job.counted:
+            schema = _shown(empty_batch(core.layout.schema), job).schema
+            yield _count_row(schema, counts[True], counts[False], found)
+
+    return joined
+
+
+def _counting(
+    blobs: Iterator[tuple[bool, pa.RecordBatch]], counts: dict[bool, int]
+) -> Iterator[tuple[bool, pa.RecordBatch]]:
+    for held, rows in blobs:
+        counts[held] += rows.num_rows
+        yield held, rows
+
+
+def _with_counts(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Output rows with the added columns empty."""
+    nulls = [pa.nulls(rows.num_rows, pa.int64())] * len(COUNTS)
+    return pa.RecordBatch.from_arrays([*rows.columns, *nulls], [*rows.schema.names, *COUNTS])
+
+
+def _count_row(schema: pa.Schema, *counts: int) -> pa.RecordBatch:
+    columns = [pa.nulls(1, field.type) for field in schema]
+    columns += [pa.array([count], pa.int64()) for count in counts]
+    return pa.RecordBatch.from_arrays(columns, [*schema.names, *COUNTS])
+
+
+def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bool, pa.RecordBatch]]:
+    for batch in batches:
+        for held, blob in zip(batch.column(1), batch.column(2), strict=True):
+            for rows in from_blob(blob.as_buffer()):
+                yield held.as_py(), rows
+
+
+def _run(
+    core: JoinCore, job: CellJob, blobs: Iterator[tuple[bool, pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    kept: list[pa.RecordBatch] = []
+    first: pa.RecordBatch | None = None
+    for held, rows in blobs:
+        if not held:
+            first = rows
+            break
+        kept.append(rows)
+    schema, other = core.given[job.held], core.given[OTHER[job.held]]
+    if not kept or (first is None and job.singles != "unmatched"):
+        return
+    total = sum(rows.num_rows for rows in kept)
+    held_rows = next(chunks(kept, schema, total + 1, 1 << 62), empty_batch(schema))
+    del kept
+    join = HeldJoin(core, job.held, held_rows, pairs=job.pairs, singles=job.singles)
+
+    def streamed() -> Iterator[pa.RecordBatch]:
+        if first is not None:
+            yield first
+            yield from (rows for _, rows in blobs)
+
+    room = min(max(PROBE_ROWS, total), MOST_PROBE_ROWS)
+    for chunk in chunks(streamed(), other, room):
+        yield from join.run(chunk)
+    yield from join.finish()
+
+
+def _shown(output: pa.RecordBatch, job: CellJob) -> pa.RecordBatch:
+    if job.apart is not None:
+        left, right = (output.column(at) for at in job.apart)
+        apart = pc.not_equal(left, right)
+        if not pc.all(apart).as_py():
+            output = output.filter(apart)
+    return output if job.shown is None else output.select(list(job.shown))

@@ -1,0 +1,244 @@
+"""Joins of two tables on Spark.
+
+```
+left, right -> zones and a sample of both, in one job when the join is called   (mapInArrow)
+            -> cells: groups of one side's neighbours and what they may match    (planner)
+            -> a blob of rows for each cell that must see them                   (mapInArrow)
+            -> one partition a cell, held rows first                             (shuffle)
+            -> the engine's join, its output in bounded batches                  (mapInArrow)
+```
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from thetajoin.engine.core import SIDES, JoinConfig, JoinCore
+from thetajoin.engine.held import Singles
+from thetajoin.engine.layout import How, owes, parse_how
+from thetajoin.engine.options import Options
+from thetajoin.engine.spec import OTHER, Side
+from thetajoin.engine.stream import check_order, check_window
+from thetajoin.errors import WindowError
+from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
+from thetajoin.planner.facets import sights_of
+from thetajoin.predicate import condition_text
+from thetajoin.routing.prefap import Partitioning
+from thetajoin.spark.batch.broadcast import broadcast_join
+from thetajoin.spark.batch.cell import COUNTS, CellJob, joiner
+from thetajoin.spark.batch.inputs import Inputs, prepare
+from thetajoin.spark.batch.named import named_router, plan_named, the_comparison
+from thetajoin.spark.batch.options import BatchOptions
+from thetajoin.spark.batch.route import ROUTED, router
+from thetajoin.spark.batch.summary import Summary, count_up_to, look
+from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.stream import arrow_schema, output_schema
+from thetajoin.window.spec import CountWindow, FullHistory, Window
+
+
+def batch_join(
+    left: Any,
+    right: Any,
+    on: Any,
+    *,
+    how: str,
+    window: Window | None,
+    order_by: Any,
+    suffix: str,
+    self_join: bool,
+    options: dict[str, Any],
+) -> Any:
+    """The join of two tables, as a DataFrame; both are read once now and again when it runs."""
+    kind = parse_how(how)
+    checked = FullHistory() if window is None else check_window(window)
+    order = check_order(order_by)
+    if isinstance(checked, CountWindow) and order is None:
+        raise WindowError(
+            "a CountWindow on Spark needs order_by, a column (or one per side) that orders the rows"
+        )
+    settings = BatchOptions.take(options)
+    config = JoinConfig(
+        on,
+        arrow_schema(left),
+        arrow_schema(right),
+        how=kind,
+        window=checked,
+        order_by=order,
+        suffix=suffix,
+        self_join=self_join,
+        options=Options.parse(options),
+    )
+    output = output_schema(JoinCore(config), left, right)  # refuses what is wrong
+    inputs = prepare(left, right, config, condition_text(on))
+    return _Join(inputs, settings, output, options).run()
+
+
+class _Join:
+    """One call: what was seen of the inputs, and the way chosen for them."""
+
+    def __init__(
+        self, inputs: Inputs, settings: BatchOptions, output: StructType, options: dict[str, Any]
+    ) -> None:
+        config = inputs.config
+        self.inputs, self.settings, self.output = inputs, settings, output
+        self.how: How = config.how
+        self.spec = UnitSpec(
+            on=config.on,
+            how=config.how,
+            window=config.window.to_dict(),
+            order_by=None,
+            suffix=config.suffix,
+            self_join=False,
+            units=1,
+            left_schema=config.left_schema.serialize().to_pybytes(),
+            right_schema=config.right_schema.serialize().to_pybytes(),
+            label=uuid.uuid4().hex[:12],
+            options=options,
+        )
+        self.core = JoinCore(self.spec.config)
+        self.session = inputs.frames["l"].sparkSession
+        self._seen: dict[Side, Summary] = {}
+
+    @property
+    def seen(self) -> dict[Side, Summary]:
+        """What is known of the sides; looked at once, when it is needed."""
+        if not self._seen:
+            self._seen = look(self.inputs.frames, self.core, self.spec)
+        return self._seen
+
+    def run(self) -> Any:
+        """The joined DataFrame."""
+        rows = count_up_to(self.inputs.frames, self.settings.broadcast_rows + 1)
+        empty = [side for side in SIDES if not rows[side]]
+        how = self.how
+        if how == "full" and empty:
+            how = "right" if "l" in empty else "left"
+        if not all(rows.values()) and not any(rows[s] for s in SIDES if owes(how, s)):
+            return self.session.createDataFrame([], self.output)
+        if self.settings.paper is not None:
+            the_comparison(self.core, self.settings.partitioning)
+            return self._named(self.settings.paper)
+        small = None if self.settings.observe is not None else self._broadcast(how, rows)
+        if small is not None:
+            spec = replace(self.spec, how=how, label=f"{self.spec.label}-{how}")
+            return broadcast_join(self.inputs, spec, OTHER[small], self.output)
+        if how == "full":
+            left = self._cells("l", pairs=True, singles="unmatched")
+            return left.union(self._cells("r", pairs=False, singles="unmatched"))
+        if how == "inner":
+            return self._cells(None, pairs=True, singles="none")
+        singles: Singles = "matched" if how == "semi" else "unmatched"
+        return self._cells("r" if how == "right" else "l", how in ("left", "right"), singles)
+
+    def _broadcast(self, how: How, rows: dict[Side, int]) -> Side | None:
+        """A side to send whole to every task, if one is small and owes nothing."""
+        if self.inputs.is_self_join:
+            return None
+        fits = [
+            side
+            for side in SIDES
+            if not owes(how, side) and rows[side] <= self.settings.broadcast_rows
+        ]
+        if not fits or how == "full":
+            return None
+        return min(fits, key=lambda side: rows[side])
+
+    def plan(self, held: Side | None, keep_all: bool) -> CellPlan:
+        """The cells with one side held, or with the one that is cheaper to hold."""
+        sights = sights_of(self.core)
+        zones = {side: self.seen[side].zones for side in SIDES}
+        plans = []
+        for side in SIDES if held is None else (held,):
+            samples = {s: self.seen[s].sample for s in SIDES}
+            where, counts = sample_matches(self.core, side, samples)
+            scale = np.prod([self.seen[s].rows / max(1, samples[s].num_rows) for s in SIDES])
+            plans.append(
+                plan_cells(
+                    sights,
+                    side,
+                    zones,
+                    (where, counts * float(scale)),
+                    cores=self._cores(),
+                    owes=keep_all,
+                    most_held=self.settings.held_rows,
+                )
+            )
+        return min(plans, key=lambda plan: plan.makespan)
+
+    def _cores(self) -> int:
+        if self.settings.units is not None:
+            return self.settings.units
+        try:
+            return int(self.session.sparkContext.defaultParallelism)
+        except Exception:  # Spark Connect has no context, and says so in its own way
+            return 4
+
+    def _cells(self, held: Side | None, pairs: bool, singles: Singles) -> Any:
+        keep_all = held is not None
+        plan = self.plan(held, keep_all)
+        with_hash = any(group.cells > 1 for group in plan.groups)
+        prune = keep_all and singles == "matched"
+        routed = None
+        inputs = self.inputs
+        roles: tuple[tuple[Side, ...], ...] = (("l",), ("r",))
+        for sides in (SIDES,) if inputs.is_self_join else roles:
+            frame = inputs.frames[sides[0]]
+            if with_hash:
+                frame = frame.withColumn("hash", inputs.hashed(frame))
+            route = router(
+                self.spec,
+                plan,
+                sides,
+                keep_all and not prune,
+                with_hash,
+                inputs.is_self_join,
+            )
+            sent = frame.mapInArrow(route, ROUTED)
+            routed = sent if routed is None else routed.union(sent)
+        job = CellJob(plan.held, pairs, singles, inputs.shown(self.core), inputs.apart(self.core))
+        return self._joined(routed, plan.cells, job)
+
+    def _named(self, how: Partitioning) -> Any:
+        """The join by one of the paper's partitionings."""
+        plan = plan_named(self.core, self.settings.partitioning, how, self.seen)
+        frames = self.inputs.frames
+        left, right = (
+            frames[side].mapInArrow(named_router(self.spec, plan, side), ROUTED) for side in SIDES
+        )
+        return self._joined(left.union(right), plan.number, CellJob("l", True, "none"))
+
+    def _joined(self, routed: Any, cells: int, job: CellJob) -> Any:
+        """Bring each cell's rows together and join them."""
+        placed = routed.repartitionById(cells, F.col("cell"))
+        ordered = placed.sortWithinPartitions(F.col("held").desc())
+        if self.settings.observe is None:
+            return ordered.mapInArrow(joiner(self.spec, job), self.output)
+        counted = replace(job, counted=True)
+        schema = StructType(
+            [*self.output.fields, *(StructField(name, LongType()) for name in COUNTS)]
+        )
+        rows = ordered.mapInArrow(joiner(self.spec, counted), schema)
+        return _observed(rows, self.settings.observe)
+
+
+def _observed(rows: Any, observation: Any) -> Any:
+    """Give the cells' counts to an observation as the paper's measures, and drop them."""
+    held, streamed, found = (F.col(name) for name in COUNTS)
+    received = held + streamed
+    filled = F.count(F.when(received > 0, 1))
+    measures = {
+        "cells": filled,
+        "cartesian_products": F.sum(held * streamed),
+        "results": F.sum(found),
+        "balance_in": F.max(received) * filled / F.sum(received),
+        "balance_out": F.max(found) * filled / F.sum(found),
+    }
+    named_measures = [column.alias(name) for name, column in measures.items()]
+    seen = rows.observe(observation, *named_measures)
+    return seen.where(found.isNull()).drop(*COUNTS)

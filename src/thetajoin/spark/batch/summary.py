@@ -1,0 +1,115 @@
+"""Looking at both tables once: their zones, a sample, and how large they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from thetajoin.batch.keys import Int64
+from thetajoin.engine.block import concat_batches, empty_batch
+from thetajoin.engine.core import SIDES, JoinCore
+from thetajoin.engine.rows import make_batch
+from thetajoin.engine.spec import Side
+from thetajoin.planner.facets import sights_of
+from thetajoin.planner.zones import Zones, summarise
+from thetajoin.spark.batch.worker import chunks, core_of, from_blob, to_blob
+from thetajoin.spark.spec import UnitSpec
+
+SUMMARY = "side tinyint, total bigint, zones binary, sample binary"
+SUMMARY_ROWS = 1 << 20
+# Sampled rows that each task sends, and rows of a side that estimates are made from.
+TASK_SAMPLE = 1024
+SAMPLE = 4096
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was seen of a side."""
+
+    zones: Zones
+    sample: pa.RecordBatch
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table."""
+        return self.zones.total
+
+
+def needed(core: JoinCore, side: Side) -> list[str]:
+    """Columns of a side that its keys and filters are made from."""
+    exprs = [key.expr for part in core.parts for key in part.keys[side]]
+    exprs += [e for p in core.parts for e in (p.residual, p.filters[side]) if e is not None]
+    used = {name for expr in exprs for name in expr.columns(side)}
+    return [name for name in core.schemas[side].names if name in used]
+
+
+def count_up_to(frames: dict[Side, Any], most: int) -> dict[Side, int]:
+    """The sides' rows, counted no further than `most`: cheap also for large tables."""
+    counts = None
+    for side, frame in frames.items():
+        few = frame.limit(most).select(F.lit(side).alias("side"))
+        counts = few if counts is None else counts.union(few)
+    assert counts is not None
+    found = {row["side"]: row["count"] for row in counts.groupBy("side").count().collect()}
+    return {side: found.get(side, 0) for side in frames}
+
+
+def look(frames: dict[Side, Any], core: JoinCore, spec: UnitSpec) -> dict[Side, Summary]:
+    """Summarise the sides in one Spark job."""
+    jobs = None
+    for side, frame in frames.items():
+        positions = [core.schemas[side].names.index(name) for name in needed(core, side)]
+        columns = [f"c{at}" for at in positions]
+        job = frame.select(*columns).mapInArrow(_summariser(spec, side), SUMMARY)
+        jobs = job if jobs is None else jobs.union(job)
+    assert jobs is not None
+    found = jobs.collect()
+    return {
+        side: _merged([row for row in found if row.side == SIDES.index(side)], core, side)
+        for side in frames
+    }
+
+
+def _summariser(
+    spec: UnitSpec, side: Side
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def summarised(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        core = core_of(spec)
+        names = needed(core, side)
+        schema = pa.schema([core.schemas[side].field(name) for name in names])
+        for chunk in chunks(batches, schema, SUMMARY_ROWS):
+            zones = summarise(sights_of(core), side, make_batch(chunk, side, core.parts, names))
+            rows = np.linspace(0, chunk.num_rows - 1, min(TASK_SAMPLE, chunk.num_rows))
+            sample = chunk.take(pa.array(rows.astype(np.int64)))
+            columns = [
+                pa.array([SIDES.index(side)], pa.int8()),
+                pa.array([chunk.num_rows], pa.int64()),
+                pa.array([zones.to_matrix().tobytes()], pa.binary()),
+                pa.array([to_blob(sample).to_pybytes()], pa.binary()),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, ["side", "total", "zones", "sample"])
+
+    return summarised
+
+
+def _merged(rows: list[Any], core: JoinCore, side: Side) -> Summary:
+    widths = [sight.width(side) for sight in sights_of(core)]
+    height = 5 + 2 * sum(widths)
+    matrices: list[Int64] = [np.zeros((height, 0), np.int64)]
+    samples = []
+    total = sum(row.total for row in rows)
+    for row in rows:
+        matrices.append(np.frombuffer(row.zones, np.int64).reshape(height, -1))
+        sample = pa.Table.from_batches(from_blob(row.sample)).combine_chunks().to_batches()[0]
+        share = max(1, round(SAMPLE * row.total / total))
+        kept = np.linspace(0, sample.num_rows - 1, min(share, sample.num_rows)).astype(np.int64)
+        samples.append(sample.take(pa.array(kept)))
+    names = needed(core, side)
+    schema = pa.schema([core.schemas[side].field(name) for name in names])
+    sample = concat_batches(samples) if samples else empty_batch(schema)
+    return Summary(Zones.from_matrix(np.concatenate(matrices, axis=1), widths), sample)

@@ -1,0 +1,71 @@
+"""What tasks of a batch join share: the compiled join, chunks of rows, blobs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from thetajoin.batch.tables import contiguous
+from thetajoin.engine.core import JoinCore
+from thetajoin.spark.spec import UnitSpec
+
+# Rows of a side that a task keys and sends at once, and bytes after which it does not wait.
+CHUNK_ROWS = 1 << 18
+CHUNK_BYTES = 64 << 20
+_CORES: OrderedDict[str, JoinCore] = OrderedDict()
+
+
+def core_of(spec: UnitSpec) -> JoinCore:
+    """The compiled join, once for each worker process."""
+    core = _CORES.get(spec.label)
+    if core is None:
+        core = _CORES[spec.label] = JoinCore(spec.config)
+        while len(_CORES) > 8:
+            _CORES.popitem(last=False)
+    return core
+
+
+def chunks(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    rows: int = CHUNK_ROWS,
+    size: int = CHUNK_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Spark's small batches gathered into larger ones, in the schema the join was compiled for."""
+    waiting: list[pa.RecordBatch] = []
+    held = held_bytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        held += batch.num_rows
+        held_bytes += batch.nbytes
+        if held >= rows or held_bytes >= size:
+            yield gathered(waiting, schema)
+            waiting, held, held_bytes = [], 0, 0
+    if waiting:
+        yield gathered(waiting, schema)
+
+
+def gathered(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Batches as one, its columns named and typed by position as in the schema."""
+    columns = contiguous(pa.Table.from_batches(batches), "gathered").columns
+    cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
+    if not cast:
+        return pa.RecordBatch.from_pylist([{} for b in batches for _ in range(b.num_rows)], schema)
+    return pa.RecordBatch.from_arrays(cast, schema=schema)
+
+
+def to_blob(batch: pa.RecordBatch) -> pa.Buffer:
+    """Rows as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def from_blob(blob: pa.Buffer | bytes) -> list[pa.RecordBatch]:
+    """The rows of an Arrow stream."""
+    return list(pa.ipc.open_stream(blob))

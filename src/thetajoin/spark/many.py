@@ -1,0 +1,85 @@
+"""Spark DataFrames as inputs of a join of many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from thetajoin.engine.block import concat_batches, empty_batch
+from thetajoin.planner.graph import Estimate
+from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
+from thetajoin.spark.batch.worker import chunks, from_blob, to_blob
+from thetajoin.spark.stream import arrow_schema
+
+SAMPLED = "input string, total bigint, sample binary"
+_ONE = "__thetajoin_one"
+
+
+class ManyFrames:
+    """DataFrames, their columns named ``input.column``."""
+
+    def __init__(self, inputs: Mapping[str, Any]) -> None:
+        self.frames = dict(inputs)
+        self.schemas = {name: arrow_schema(frame) for name, frame in inputs.items()}
+
+    def estimate(self) -> Estimate | None:
+        """Rows and samples of the tables, read in one job; None where one of them streams."""
+        if any(frame.isStreaming for frame in self.frames.values()):
+            return None
+        job = None
+        for name, frame in self.frames.items():
+            columns = [
+                F.col(_quoted(column)).alias(f"c{at}") for at, column in enumerate(frame.columns)
+            ]
+            schema = self.schemas[name].serialize().to_pybytes()
+            sampled = frame.select(*columns).mapInArrow(_sampler(name, schema), SAMPLED)
+            job = sampled if job is None else job.union(sampled)
+        assert job is not None
+        found = job.collect()
+        rows, samples = {}, {}
+        for name, schema in self.schemas.items():
+            own = [row for row in found if row.input == name]
+            rows[name] = sum(row.total for row in own)
+            taken = [batch for row in own for batch in from_blob(row.sample)]
+            whole = concat_batches(taken) if taken else empty_batch(schema)
+            samples[name] = sample_of(whole, SAMPLE_ROWS)
+        return Estimate(rows, samples)
+
+    def input(self, name: str) -> Any:
+        """One input as a step takes it."""
+        frame = self.frames[name]
+        return frame.select(*[F.col(_quoted(c)).alias(f"{name}.{c}") for c in frame.columns])
+
+    def with_one(self, frame: Any) -> Any:
+        """The frame with a column that is the same in all rows."""
+        return frame.withColumn(_ONE, F.lit(0))
+
+    def finished(self, frame: Any, columns: dict[str, str]) -> Any:
+        """The output's columns in order."""
+        return frame.select(*[F.col(_quoted(c)).alias(shown) for c, shown in columns.items()])
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _sampler(
+    name: str, schema: bytes
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow` that gives a few rows of each chunk and how many it had."""
+
+    def sample(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for chunk in chunks(batches, pa.ipc.read_schema(pa.py_buffer(schema))):
+            kept = np.linspace(0, chunk.num_rows - 1, min(256, chunk.num_rows)).astype(np.int64)
+            columns = [
+                pa.array([name]),
+                pa.array([chunk.num_rows], pa.int64()),
+                pa.array([to_blob(chunk.take(pa.array(kept))).to_pybytes()], pa.binary()),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, ["input", "total", "sample"])
+
+    return sample

@@ -1,0 +1,212 @@
+"""Tables joined on Spark: every way there is, against the oracle and Spark's own join."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import naive
+import thetajoin as tj
+from naive import Row
+from strategies import HOWS, SCHEMA_L, SCHEMA_R, ids, naive_ids, table
+from thetajoin import ThetaJoinError
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+ON = "l.a < r.b AND l.c >= r.d"
+PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))
+LEFT = SCHEMA_L | {"t": pa.int64()}
+RIGHT = SCHEMA_R | {"t": pa.int64()}
+FLOATS = (None, float("nan"), float("inf"), -1.0, 0.0, 1.5)
+
+
+def rows(id_: str, names: str, n: int, seed: int) -> list[Row]:
+    rng = random.Random(seed)
+
+    def value(low: int, high: int) -> int | None:
+        return None if rng.random() < 0.1 else rng.randint(low, high)
+
+    times = rng.sample(range(2 * n), n)
+    one, two, x = names
+    return [
+        {id_: i, one: value(-3, 4), two: value(-3, 4), x: rng.choice(FLOATS), "t": times[i]}
+        for i in range(n)
+    ]
+
+
+L, R = rows("lid", "acx", 50, 1), rows("rid", "bdy", 45, 2)
+
+
+@pytest.fixture(scope="module")
+def frames(spark: Any) -> tuple[Any, Any]:
+    return spark.createDataFrame(table(L, LEFT)), spark.createDataFrame(table(R, RIGHT))
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_every_kind_in_cells(frames: tuple[Any, Any], how: str) -> None:
+    got = tj.join(*frames, ON, how=how, broadcast_rows=0, held_rows=20).toArrow()
+    assert ids(got) == naive_ids(naive.naive_join(L, R, PRED, how=how))
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "anti"])
+def test_a_small_side_is_sent_whole(frames: tuple[Any, Any], how: str) -> None:
+    joined = tj.join(*frames, ON, how=how)
+    assert ids(joined.toArrow()) == naive_ids(naive.naive_join(L, R, PRED, how=how))
+    plan = joined._explain_string() if hasattr(joined, "_explain_string") else ""
+    assert "Exchange" not in plan
+
+
+def test_it_is_what_spark_gives(frames: tuple[Any, Any]) -> None:
+    left, right = frames
+    on = "ABS(l.x - r.y) <= 1.5D AND (l.a <= r.b OR l.c > r.d)"
+    got = tj.join(left, right, on, broadcast_rows=0)
+    condition = "ABS(l.x - r.y) <= 1.5D AND (l.a <= r.b OR l.c > r.d)"
+    from pyspark.sql import functions as F
+
+    expected = left.alias("l").join(right.alias("r"), F.expr(condition))
+    assert got.columns == [*left.columns, "rid", "b", "d", "y", "t_right"]
+    assert ids(got.toArrow()) == ids(expected.select("lid", "rid").toArrow())
+
+
+@pytest.mark.parametrize(
+    ("window", "oracle", "how"),
+    [
+        (tj.TimeWindow(9, time="t"), naive.Time(9, 9), "inner"),
+        (tj.TimeWindow(before=9, after=3, time="t"), naive.Time(9, 3), "full"),
+        (tj.CountWindow(7, slide=3), naive.Count(7, 3), "inner"),
+        (tj.CountWindow(7), naive.Count(7), "left"),
+    ],
+    ids=repr,
+)
+def test_windows(frames: tuple[Any, Any], window: Any, oracle: Any, how: str) -> None:
+    order = "t" if isinstance(window, tj.CountWindow) else None
+    got = tj.join(*frames, ON, how=how, window=window, order_by=order, broadcast_rows=0)
+    expected = naive.naive_join(L, R, PRED, how=how, window=oracle, order_by=order)
+    assert ids(got.toArrow()) == naive_ids(expected)
+    assert got.columns == [*LEFT, "rid", "b", "d", "y", "t_right"]
+
+
+@pytest.mark.parametrize(
+    ("window", "oracle"),
+    [
+        (None, None),
+        (tj.TimeWindow(9, time="t"), naive.Time(9, 9)),
+        (tj.CountWindow(7, slide=2), naive.Count(7, 2)),
+    ],
+    ids=repr,
+)
+def test_self_joins(spark: Any, window: Any, oracle: Any) -> None:
+    # Each row twice, but for the time: a row may be paired with its twin, never with itself.
+    doubled = [row | {"lid": 0, "t": row["t"] + 200 * k} for row in L[:25] for k in (0, 1)]
+    if oracle is None:
+        doubled = [row | {"t": 0} for row in doubled]
+    frame = spark.createDataFrame(table(doubled, LEFT))
+    order = "t" if isinstance(window, tj.CountWindow) else None
+    got = tj.self_join(
+        frame, "l.a <= r.a AND l.c >= r.c", window=window, order_by=order, held_rows=20
+    )
+    pred = naive.conj(("a", "<=", "a"), ("c", ">=", "c"))
+    expected = naive.naive_self_join(doubled, pred, window=oracle, order_by=order)
+
+    def key(l: Row, r: Row) -> tuple[Any, ...]:
+        return tuple(row[name] for row in (l, r) for name in ("a", "c", "t"))
+
+    found = got.toArrow().select(["a", "c", "t", "a_right", "c_right", "t_right"]).to_pylist()
+    assert Counter(tuple(row.values()) for row in found) == Counter(key(l, r) for l, r in expected)
+    assert got.columns == [*LEFT, *(f"{name}_right" for name in LEFT)]
+
+
+def test_sides_with_nothing_to_match(spark: Any, frames: tuple[Any, Any]) -> None:
+    left, _ = frames
+    empty = spark.createDataFrame(table([], RIGHT))
+    nulls = [row | {"b": None} for row in R]
+    null = spark.createDataFrame(table(nulls, RIGHT))
+    same = [row | {"b": 1} for row in R]
+    repeated = spark.createDataFrame(table(same, RIGHT))
+    for right, own in ((empty, []), (null, nulls), (repeated, same)):
+        for how in ("inner", "full"):
+            got = tj.join(left, right, "l.a < r.b", how=how, broadcast_rows=0).toArrow()
+            expected = naive.naive_join(L, own, naive.conj(("a", "<", "b")), how=how)
+            assert ids(got) == naive_ids(expected), how
+    assert tj.join(empty, empty, "l.b < r.b").count() == 0
+
+
+def test_a_result_larger_than_memory_streams_through(spark: Any) -> None:
+    wide = spark.range(1500, numPartitions=3).selectExpr("id", "repeat('x', 1500) AS text")
+    joined = tj.join(wide, wide, "l.id <= r.id", broadcast_rows=0)  # 3.4 GB if held
+    assert joined.selectExpr("sum(length(text))", "count(*)").first()[1] == 1500 * 1501 // 2
+
+
+def test_odd_column_names_and_types(spark: Any) -> None:
+    left = spark.createDataFrame(
+        [(1, {"k": 1}, "a")], "`a.b` int, m map<string,int>, `x``y` string"
+    )
+    right = spark.createDataFrame([(2, "b"), (0, "a")], "`a.b` int, z string")
+    joined = tj.join(left, right, "l.`a.b` < r.`a.b` AND l.`x``y` <= r.z", broadcast_rows=0)
+    assert [tuple(row) for row in joined.collect()] == [(1, {"k": 1}, "a", 2, "b")]
+
+
+def test_mistakes(frames: tuple[Any, Any]) -> None:
+    left, right = frames
+    for options, words in (
+        ({"units": 0}, ["units", "0"]),
+        ({"held_rows": -1}, ["held_rows"]),
+        ({"broadcast_rows": True}, ["broadcast_rows"]),
+        ({"windows": 1}, ["windows"]),
+        ({"window": tj.CountWindow(5)}, ["order_by"]),
+        ({"how": "sideways"}, ["sideways"]),
+    ):
+        with pytest.raises(ThetaJoinError) as caught:
+            tj.join(left, right, ON, **options)
+        assert all(word in str(caught.value) for word in words)
+    with pytest.raises(ThetaJoinError, match="unknown column"):
+        tj.join(left, right, "l.a < r.nope")
+
+
+def test_the_paper_s_partitionings(frames: tuple[Any, Any]) -> None:
+    from pyspark.sql import Observation
+
+    pred = naive.conj(("x", "<=", "y"))
+    expected = naive_ids(naive.naive_join(L, R, pred))
+    products = {}
+    for name in ("obt", "prefap", "default"):
+        seen = Observation()
+        settings = {} if name == "default" else {"p": 3}
+        joined = tj.join(*frames, "l.x <= r.y", partitioning=name, observe=seen, **settings)
+        assert ids(joined.toArrow()) == expected, name
+        assert joined.columns == [*LEFT, "rid", "b", "d", "y", "t_right"]
+        measures = seen.get
+        assert measures["results"] == expected.total()
+        assert min(measures["balance_in"], measures["balance_out"]) >= 1
+        products[name] = measures["cartesian_products"]
+    assert expected.total() <= products["prefap"] < products["obt"]
+
+
+def test_partitionings_that_cannot_be(frames: tuple[Any, Any]) -> None:
+    for on, options, word in (
+        ("l.a < r.b", {"partitioning": "fast"}, "rbm, obt, cfs, ftj, prefap"),
+        ("l.a < r.b", {"partitioning": "prefap", "p": 0}, "p=0"),
+        ("l.a < r.b", {"pre_filter": True}, "partitioning='prefap'"),
+        ("l.a < r.b", {"partitioning": "ftj", "amalgamate": 1}, "true or false"),
+        (ON, {"partitioning": "ftj"}, "one comparison"),
+        ("l.a < r.b", {"partitioning": "ftj", "how": "left"}, "inner"),
+    ):
+        with pytest.raises(ThetaJoinError, match=word):
+            tj.join(*frames, on, **options)
+
+
+def test_three_tables(frames: tuple[Any, Any]) -> None:
+    left, right = frames
+    on = "l.a < r.b AND r.d >= m.c AND m.a = l.c"
+    got = tj.join_many({"l": left, "r": right, "m": left}, on).toArrow()
+    inputs = {"l": table(L, LEFT), "r": table(R, RIGHT), "m": table(L, LEFT)}
+    expected = tj.join_many(inputs, on)
+    key = ["lid", "rid", "lid_m"]
+    rows = [Counter(zip(*(t[c].to_pylist() for c in key), strict=True)) for t in (got, expected)]
+    assert rows[0] == rows[1]
+    assert got.column_names == expected.column_names
+    assert expected.num_rows > 0
