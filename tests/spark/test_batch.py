@@ -135,6 +135,7 @@ def test_sides_with_nothing_to_match(spark: Any, frames: tuple[Any, Any]) -> Non
     assert tj.join(empty, empty, "l.b < r.b").count() == 0
 
 
+@pytest.mark.slow
 def test_a_result_larger_than_memory_streams_through(spark: Any) -> None:
     wide = spark.range(1500, numPartitions=3).selectExpr("id", "repeat('x', 1500) AS text")
     joined = tj.join(wide, wide, "l.id <= r.id", broadcast_rows=0)  # 3.4 GB if held
