@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thetajoin.api import explain, join, join_batches, self_join
+    from thetajoin.api import explain, join, join_agg, join_batches, self_join
     from thetajoin.engine.stream import StreamJoin
     from thetajoin.errors import ThetaJoinError
     from thetajoin.predicate import l, r
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _HOME = {
     "explain": "api",
     "join": "api",
+    "join_agg": "api",
     "join_batches": "api",
     "self_join": "api",
     "StreamJoin": "engine.stream",
@@ -37,6 +38,7 @@ __all__ = [
     "TimeWindow",
     "explain",
     "join",
+    "join_agg",
     "join_batches",
     "l",
     "r",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from thetajoin.kernels.jit import kernel
 
 # A range's ends are scanned up to the next multiple of two to this power.

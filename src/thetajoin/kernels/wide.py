@@ -6,12 +6,15 @@ cut into pieces first. What groups add up over probes is 128 bits wide: a high a
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from thetajoin.kernels.jit import kernel, trailing_zeros
 
 HALF = np.uint64(32)
 LOW = np.uint64(0xFFFFFFFF)
+UNSIGNED = np.uint64(0x7FFFFFFFFFFFFFFF)
 FRACTION = 53  # bits of a double's fraction, the leading one included
 
 
@@ -75,6 +78,16 @@ def add_products(codes, values, times, unsigned, high, low):
 
 
 @kernel
+def add_wide_at(codes, more_high, more_low, high, low):
+    """Add 128-bit numbers to the 128-bit numbers of their codes."""
+    for i in range(codes.size):
+        g = codes[i]
+        before = low[g]
+        low[g] = before + more_low[i]
+        high[g] += more_high[i] + np.int64(low[g] < before)
+
+
+@kernel
 def count_at(codes, values, out):
     """Add ``values[i]`` to ``out[codes[i]]``."""
     for i in range(codes.size):
@@ -91,12 +104,12 @@ def least_at(codes, values, out):
 
 
 @kernel
-def float_reach(values):
-    """Powers of two between which all set bits of finite values lie: lowest, past the highest."""
+def float_reach(words):
+    """Powers of two between which all set bits of finite doubles lie: lowest, past the highest."""
     lowest = 5000
     highest = -5000
-    for i in range(values.size):
-        word = np.float64(abs(values[i])).view(np.uint64)
+    for i in range(words.size):
+        word = words[i] & UNSIGNED
         if word == 0:
             continue
         exponent = np.int64(word >> np.uint64(52))
@@ -112,11 +125,11 @@ def float_reach(values):
 
 
 @kernel
-def cut_floats(values, lowest, bits, out):
-    """Cut finite values, as multiples of ``2**lowest``, into signed pieces of `bits` bits."""
+def cut_floats(words, lowest, bits, out):
+    """Cut finite doubles, as multiples of ``2**lowest``, into signed pieces of `bits` bits."""
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
-    for i in range(values.size):
-        word = np.float64(abs(values[i])).view(np.uint64)
+    for i in range(words.size):
+        word = words[i] & UNSIGNED
         exponent = np.int64(word >> np.uint64(52))
         fraction = word & np.uint64((1 << 52) - 1)
         if exponent == 0:
@@ -124,7 +137,7 @@ def cut_floats(values, lowest, bits, out):
         else:
             fraction |= np.uint64(1 << 52)
         shift = exponent - 1075 - lowest
-        sign = -1 if values[i] < 0 else 1
+        sign = np.int64(1) if words[i] == word else np.int64(-1)
         for k in range(out.shape[0]):
             d = shift - k * bits
             if d >= 64 or d <= -64:
@@ -145,7 +158,7 @@ def to_floats(high, low, scale, out, error):
         upper = np.float64(low[g] >> HALF) * 4294967296.0
         lower = np.float64(low[g] & LOW)
         for part in (top, upper, lower):
-            value = part * 2.0**scale
+            value = math.ldexp(part, scale)
             total = out[g] + value
             back = total - out[g]
             error[g] += (out[g] - (total - back)) + (value - back)
