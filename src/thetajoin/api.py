@@ -177,7 +177,8 @@ def explain(
 ) -> Plan | AggPlan:
     """How `join` would go about it: conditions, keys, what drives, and estimated sizes.
 
-    With `aggs`, how `join_agg` would. Of Spark DataFrames only the columns are looked at; nothing runs, so nothing is estimated.
+    With `aggs`, how `join_agg` would. Of Spark DataFrames only the columns are looked at; nothing
+    runs, so nothing is estimated.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> here = pa.table({"a": [1.0, 2.0]})

@@ -7,7 +7,7 @@ each of them, so its matches are the points of a permutation (or of several) ins
 | --- | --- | --- |
 | 1 | running sums | a segment tree |
 | 2 | a sweep, or a summed-area table that is kept with the segment | a sweep |
-| 3 | one order's ranges as nodes of a binary tree; in each level's nodes two orders are left | same |
+| 3 | one order's ranges as nodes of a binary tree: inside a node two orders are left | the same |
 """
 
 from __future__ import annotations

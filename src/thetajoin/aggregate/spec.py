@@ -61,6 +61,7 @@ class Group:
 
     name: str
     expr: Expr
+    type: pa.DataType
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class AggSpec:
     @property
     def schema(self) -> pa.Schema:
         """The result's columns."""
-        fields = [pa.field(group.name, group.expr.type) for group in self.groups]
+        fields = [pa.field(group.name, group.type) for group in self.groups]
         return pa.schema([*fields, *(pa.field(o.name, o.type) for o in self.outputs)])
 
     def columns(self, side: str) -> set[str]:
@@ -130,8 +131,17 @@ def _groups(group_by: Any, left: pa.Schema, right: pa.Schema, suffix: str) -> li
         if name is None:
             name = expr.name if isinstance(expr, Column) and not expr.path else text
             name += suffix if name in [group.name for group in groups] else ""
-        groups.append(Group(name, expr))
+        groups.append(Group(name, expr, _given_type(expr, left, right)))
     return groups
+
+
+def _given_type(expr: Expr, left: pa.Schema, right: pa.Schema) -> pa.DataType:
+    """The type of an expression's values in the result: a plain column keeps its own text type."""
+    if isinstance(expr, Column) and not expr.path:
+        own = (left if expr.side == "l" else right).field(expr.name).type
+        if pa.types.is_string(own) or pa.types.is_binary(own):
+            return own
+    return expr.type
 
 
 def _bind(source: Any, left: pa.Schema, right: pa.Schema) -> Expr:
@@ -181,11 +191,17 @@ def _output(name: str, text: str, left: pa.Schema, right: pa.Schema, terms: list
         if inner.name.lower() in (*FUNCTIONS, *_SPELLINGS):
             raise source.error(f"an aggregate ({inner.name}) inside an aggregate", inner)
     expr = Binder(source, Scope(left, right)).bind(arguments[0])
-    return _typed(name, function, expr, terms, text, source)
+    return _typed(name, function, expr, _given_type(expr, left, right), terms, text, source)
 
 
 def _typed(
-    name: str, function: str, expr: Expr, terms: list[Term], text: str, source: Any
+    name: str,
+    function: str,
+    expr: Expr,
+    given: pa.DataType,
+    terms: list[Term],
+    text: str,
+    source: Any,
 ) -> Output:
     def term(kind: Kind, of: Expr) -> int:
         wanted = Term(kind, of)
@@ -199,7 +215,7 @@ def _typed(
         if not is_comparable(expr.type) or expr.type == NULL:
             raise _wrong_type(source, function, expr, "values with an order")
         kind: Kind = "min" if function == "min" else "max"
-        return Output(name, function, expr.type, (term(kind, expr),), text)
+        return Output(name, function, given, (term(kind, expr),), text)
     if not is_number(expr.type):
         raise _wrong_type(source, function, expr, "numbers")
     expr = coerced(expr, as_signed(expr.type))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -53,15 +54,14 @@ class Sums:
             wide.add_wide_at(codes, *theirs, *mine)
         if not self.words:
             with np.errstate(invalid="ignore"):
-                total = other.floats + other.errors
-                self.floats += np.bincount(codes, total, self.floats.size)
+                self.floats += np.bincount(codes, other.as_floats(), self.floats.size)
 
     def integers(self) -> list[int]:
         """The exact sums."""
         totals = [0] * len(self.words[0][0])
         for at, (high, low) in enumerate(self.words):
-            for g, (h, l) in enumerate(zip(high.tolist(), low.tolist(), strict=True)):
-                totals[g] += ((h << 64) + l) << (64 * at)
+            for g, (top, rest) in enumerate(zip(high.tolist(), low.tolist(), strict=True)):
+                totals[g] += ((top << 64) + rest) << (64 * at)
         return totals
 
     def as_floats(self) -> NDArray[np.float64]:
@@ -148,7 +148,10 @@ class State:
         """Only groups with pairs; without groups, the one group stays."""
         if not self.spec.groups or bool((self.pairs > 0).all()):
             return self
-        kept = np.flatnonzero(self.pairs > 0)
+        return self.take(np.flatnonzero(self.pairs > 0))
+
+    def take(self, kept: Int64) -> State:
+        """Some of the groups."""
         codes = np.full(self.size, -1, np.int64)
         codes[kept] = np.arange(kept.size)
         keys = [key.take(pa.array(kept)) for key in self.keys]
@@ -166,6 +169,56 @@ class State:
                 there = codes[groups] >= 0
                 part.best[at].append((codes[groups][there], values.filter(pa.array(there))))
         return part
+
+    def to_batch(self) -> pa.RecordBatch:
+        """The state as columns, which `from_batch` reads."""
+        self.settle()
+        columns = {f"key {at}": key for at, key in enumerate(self.keys)}
+        columns["pairs"] = pa.array(self.pairs)
+        for at, count in self.counts.items():
+            columns[f"count {at}"] = pa.array(count)
+        for at, sums in self.sums.items():
+            for word, (high, low) in enumerate(sums.words):
+                columns[f"high {at} {word}"] = pa.array(high)
+                columns[f"low {at} {word}"] = pa.array(low)
+            if not sums.words:
+                columns[f"float {at}"] = pa.array(sums.floats)
+                columns[f"error {at}"] = pa.array(sums.errors)
+        for at in self.best:
+            columns[f"best {at}"] = self.extremes(at)
+        return pa.RecordBatch.from_pydict(columns)
+
+    @staticmethod
+    def from_batch(spec: AggSpec, batch: pa.RecordBatch) -> State:
+        """The state that `to_batch` wrote."""
+        keys = [batch.column(f"key {at}") for at in range(len(spec.groups))]
+        state = State.empty(spec, keys, batch.num_rows)
+
+        def read(name: str) -> Any:
+            return batch.column(name).to_numpy().copy()
+
+        state.pairs = read("pairs")
+        for at in state.counts:
+            state.counts[at] = read(f"count {at}")
+        for at, sums in state.sums.items():
+            words = range(len(sums.words))
+            sums.words = [(read(f"high {at} {word}"), read(f"low {at} {word}")) for word in words]
+            if not sums.words:
+                sums.floats, sums.errors = read(f"float {at}"), read(f"error {at}")
+        for at in state.best:
+            values = batch.column(f"best {at}")
+            state.best[at] = [(np.flatnonzero(present(values)), values.drop_null())]
+        return state
+
+    def extremes(self, at: int) -> pa.Array:
+        """The best value of each group, once settled; NULL where there is none."""
+        candidates = self.best[at]
+        if not candidates:
+            return pa.nulls(self.size, self.spec.terms[at].expr.type)
+        groups, values = candidates[0]
+        rows = np.full(self.size, -1, np.int64)
+        rows[groups] = np.arange(groups.size)
+        return values.take(pa.array(rows, mask=rows < 0))
 
 
 def merge(states: list[State]) -> State:
@@ -196,7 +249,9 @@ def result(state: State) -> pa.Table:
     state.settle()
     state = state.seen()
     columns = [*state.keys, *(_column(state, output) for output in state.spec.outputs)]
-    return pa.table(columns, schema=state.spec.schema)
+    schema = state.spec.schema
+    cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.table(cast, schema=schema)
 
 
 def _column(state: State, output: Output) -> pa.Array:
@@ -206,13 +261,7 @@ def _column(state: State, output: Output) -> pa.Array:
     if output.function == "count":
         return pa.array(state.counts[at])
     if output.function in ("min", "max"):
-        rows = np.full(state.size, -1, np.int64)
-        candidates = state.best[at]
-        if not candidates:
-            return pa.nulls(state.size, output.type)
-        groups, values = candidates[0]
-        rows[groups] = np.arange(groups.size)
-        return values.take(pa.array(rows, mask=rows < 0))
+        return state.extremes(at)
     count = state.counts[output.terms[1]]
     empty = count == 0
     sums = state.sums[at]

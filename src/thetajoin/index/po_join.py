@@ -49,8 +49,8 @@ class Spans:
     """Where a batch of probes falls in a segment: ranges of positions, one for each key's order.
 
     `primary` are ranges of the primary order. For every other key that decides something, `others`
-    has its number, the permutation from its order to the primary one and the ranges; a key of `excluded` is to
-    lie outside of them, but inside `runs`.
+    has its number, the permutation from its order to the primary one and the ranges; a key of
+    `excluded` is to lie outside of them, but inside `runs`.
     """
 
     runs: Span
