@@ -28,7 +28,7 @@ def run(aggs, group_by=(), on="l.k < r.k", **more):
         ({"s": "sum(l.k) + 1"}, "this is not an aggregate"),
         ({"s": "sum(*)"}, r"sum\(\*\) is not an aggregate"),
         ({"s": "sum(l.k, r.k)"}, "sum takes one argument, not 2"),
-        ({"s": "sum(l.name)"}, "sum takes numbers, not STRING; cast it"),
+        ({"s": "sum(l.name)"}, "sum takes numbers, not STRING .*; cast it"),
         ({"s": "max(l.tags)"}, "max takes values with an order"),
         ({"s": "sum(l.k"}, "in aggregate 's'"),
         ({"s": "sum(l.k) OVER ()"}, "this is not an aggregate"),

@@ -42,7 +42,7 @@ class Sums:
         if not self.words:
             with np.errstate(invalid="ignore", over="ignore"):
                 values = np.where(times > 0, doubles(array) * times, 0.0)
-                self.floats += np.bincount(codes, values, self.floats.size)
+            wide.add_floats_at(codes, values, self.floats, self.errors)
             return
         words = whole_words(array)
         for at, (word, (high, low)) in enumerate(zip(words, self.words, strict=True)):
@@ -53,8 +53,7 @@ class Sums:
         for mine, theirs in zip(self.words, other.words, strict=True):
             wide.add_wide_at(codes, *theirs, *mine)
         if not self.words:
-            with np.errstate(invalid="ignore"):
-                self.floats += np.bincount(codes, other.as_floats(), self.floats.size)
+            wide.add_floats_at(codes, other.as_floats(), self.floats, self.errors)
 
     def integers(self) -> list[int]:
         """The exact sums."""

@@ -150,6 +150,17 @@ def cut_floats(words, lowest, bits, out):
 
 
 @kernel
+def add_floats_at(codes, values, out, error):
+    """Add doubles to those of their codes, what rounding drops to `error`."""
+    for i in range(codes.size):
+        g = codes[i]
+        total = out[g] + values[i]
+        back = total - out[g]
+        error[g] += (out[g] - (total - back)) + (values[i] - back)
+        out[g] = total
+
+
+@kernel
 def to_floats(high, low, scale, out, error):
     """Add 128-bit numbers times ``2**scale`` to `out`, what rounding drops to `error`."""
     for g in range(high.size):
