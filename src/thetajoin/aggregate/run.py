@@ -152,9 +152,10 @@ class Aggregator:
         """Totals of the target's rows for each probe, and the probes' own values as often."""
         codes = rows.grouping.codes[part_rows.rows]
         pairs = target.answer(probe, self.spec, state, codes)
-        times = np.zeros(rows.table.num_rows, np.int64)
-        times[part_rows.rows] = pairs
-        state.add_rows(rows.grouping.codes, times, rows.arrays())
+        if rows.arrays():
+            times = np.zeros(rows.table.num_rows, np.int64)
+            times[part_rows.rows] = pairs
+            state.add_rows(rows.grouping.codes, times, rows.arrays())
 
     def _turned(
         self, at: int, part: Part, rows: _Rows, batch: Batch, block: Block, see: See | None

@@ -13,6 +13,7 @@ from thetajoin.errors import OptionError
 
 # Modules with a function `run(progress, scale) -> Report`, imported when they are asked for.
 NAMES = {
+    "aggregates": "thetajoin.bench.aggregates",
     "engine": "thetajoin.bench.engine",
     "faults": "thetajoin.bench.faults",
     "spark-stream": "thetajoin.bench.spark_stream",
