@@ -30,6 +30,8 @@ from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.window.spec import FullHistory, Window
 
+# Segments a window's rows are in, at least: totals of a large one cost little more than of a small.
+SEGMENTS = 2
 # Estimated cost in ns of listing a pair and adding it to its group, and of asking for one probe.
 PAIR_NS, ASK_NS = 40.0, 300.0
 
@@ -80,6 +82,7 @@ class AggConfig:
             order_by=self.order_by,
             suffix=suffix,
             options=self.options,
+            segments=SEGMENTS,
         )
         return JoinCore(config, share)
 
@@ -122,6 +125,7 @@ class Aggregator:
         rows = _Rows(batch.table, side, self.spec)
         state: State | None = None
         for at, part in enumerate(self.core.parts):
+            probes: tuple[PartRows, Probe] | None = None
             for block in blocks:
                 if not block.rows or not len(batch.parts[at]):
                     continue
@@ -137,7 +141,8 @@ class Aggregator:
                     else:
                         state = state or rows.state()
                         target = self._stored(at, part, block, OTHER[side])
-                        probes = _probes(part.views[OTHER[side]], batch.parts[at], see)
+                        if probes is None:
+                            probes = _probes(part.views[OTHER[side]], batch.parts[at], see)
                         self._ask(rows, state, *probes, target)
                     self.asked += 1
                 except NeedsPairsError as reason:

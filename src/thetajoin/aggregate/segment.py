@@ -130,7 +130,10 @@ class Segment:
         spans = self.index.spans(probe)
         if spans is None:
             raise NeedsPairsError("two sets of equal keys share a hash")
-        axes = [Axis(order, *span, name=dim) for dim, order, span in spans.others]
+        axes = [
+            Axis(order, *span, name=dim, rising=spans.rising.get(dim))
+            for dim, order, span in spans.others
+        ]
         if visible[0]:
             axes.append(self._arrival_axis(visible[1], visible[2]))
         if len(axes) + len(spans.excluded) + 1 > MOST_ORDERS:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.kernels import grid, nodes, sweep, wide
-from thetajoin.kernels.order import gather, inverse, order_of
+from thetajoin.kernels.order import gather, inverse, is_sorted, order_of
 
 Int32 = NDArray[np.int32]
 Ranges = tuple[Int32, Int32]
@@ -41,6 +41,8 @@ class Axis:
     end: Int32
     # Names the order among those of its plane, where something may be kept for it.
     name: Any = None
+    # Probes in an order in which the ranges probably go up, because their keys do.
+    rising: Int32 | None = None
 
 
 @dataclass
@@ -176,14 +178,15 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
     some = (starts < ends) & (axis.start < axis.end)
     # What reaches the order's end is taken from the whole range, so that nobody asks at the end.
     to_end = some & (axis.end == plane.size)
-    upper = np.flatnonzero(some & ~to_end)
-    lower = np.flatnonzero(some & (axis.start > 0))
+    upper = _chosen(some & ~to_end, axis.rising)
+    lower = _chosen(some & (axis.start > 0), axis.rising)
     at = np.concatenate([axis.end[upper], axis.start[lower]]).astype(np.int64)
     signs = np.ones(at.size, np.int64)
     signs[upper.size :] = -1
     asked = np.concatenate([upper, lower])
-    order = order_of(at)
-    at, signs, asked = gather(at, order), gather(signs, order), gather(asked, order)
+    if not is_sorted(at):
+        order = order_of(at)
+        at, signs, asked = gather(at, order), gather(signs, order), gather(asked, order)
     whole = np.flatnonzero(to_end)
 
     def column(at_column: int) -> None:
@@ -201,6 +204,13 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
         sweep.sweep_sum(axis.order, values, at, asked, signs, starts, ends, out)
 
     plane.mapper(column, range(1 + len(plane.sums)))
+
+
+def _chosen(mask: NDArray[np.bool_], rising: Int32 | None) -> NDArray[Any]:
+    """The probes of a mask, in a given order."""
+    if rising is None:
+        return np.flatnonzero(mask)
+    return rising if mask.all() else rising[mask[rising]]
 
 
 def _least_of_two(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None:

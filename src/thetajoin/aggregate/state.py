@@ -223,6 +223,12 @@ class State:
 def merge(states: list[State]) -> State:
     """One state of several; groups with equal values become one."""
     spec = states[0].spec
+    filled = [state for state in states if (state.pairs > 0).any()]
+    if len(filled) < 2:
+        only = filled[0] if filled else states[0]
+        only.settle()
+        return only
+    states = filled
     keys = [
         pa.concat_arrays([state.keys[at] for state in states]) for at in range(len(spec.groups))
     ]

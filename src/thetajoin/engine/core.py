@@ -42,6 +42,7 @@ from thetajoin.errors import SchemaError, WindowError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import Mapper
 from thetajoin.predicate import Condition, compile_condition
+from thetajoin.window.chain import SEGMENTS
 from thetajoin.window.spec import CountWindow, FullHistory, Window
 
 SIDES: tuple[Side, Side] = ("l", "r")
@@ -62,6 +63,7 @@ class JoinConfig:
     suffix: str = "_right"
     self_join: bool = False
     options: Options = field(default_factory=Options)
+    segments: int = SEGMENTS
 
 
 @dataclass
@@ -129,6 +131,7 @@ class JoinCore:
                     background=options.merge == "background",
                     bounded=not isinstance(config.window, FullHistory),
                     owes=owes(config.how, side),
+                    segments=config.segments,
                 ),
             )
             for side in SIDES

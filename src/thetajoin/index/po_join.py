@@ -49,13 +49,15 @@ class Spans:
     """Where a batch of probes falls in a segment: ranges of positions, one for each key's order.
 
     `primary` are ranges of the primary order. For every other key that decides something, `others`
-    has its number, the permutation from its order to the primary one and the ranges; a key of
-    `excluded` is to lie outside of them, but inside `runs`.
+    has its number, the permutation from its order to the primary one and the ranges, and `rising`
+    an order of the probes in which these go up. A key of `excluded` is to lie outside of its
+    ranges, but inside `runs`.
     """
 
     runs: Span
     primary: Span
     others: tuple[tuple[int, Int32, Span], ...]
+    rising: dict[int, Int32]
     excluded: tuple[tuple[int, Int32, Span], ...]
 
 
@@ -404,7 +406,7 @@ class PoJoin:
         if self.shape.primary is not None and self.primary is not None:
             asked = intervals[self.shape.primary]
             primary = self._narrowed(probe, self.shape.primary, asked, self.primary, runs)
-        others, excluded = [], []
+        others, excluded, rising = [], [], {}
         for dim in self._needed(intervals):
             if dim in self.shape.run:
                 continue
@@ -415,7 +417,9 @@ class PoJoin:
             else:
                 span = self._narrowed(probe, dim, intervals[dim], self.sorted[dim], runs)
                 others.append((dim, self.perm[dim], span))
-        return Spans(runs, primary, tuple(others), tuple(excluded))
+                if self.run is None:
+                    rising[dim] = probe.order(dim, intervals[dim])
+        return Spans(runs, primary, tuple(others), rising, tuple(excluded))
 
     def _ordered(self, dim: int) -> tuple[Int32, Int64]:
         """The order of a tested key, inside each run, and its values in that order."""
