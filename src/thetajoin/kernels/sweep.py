@@ -11,47 +11,52 @@ import numpy as np
 
 from thetajoin.kernels.jit import ONE, WORD_MASK, kernel, population
 
-# Places summed up in one entry of the lower and of the upper level, as powers of two.
-LOWER = 5
-UPPER = 10
+# Places summed up in one entry of each level, as powers of two: in cells, and in bits.
+LOWER, MIDDLE, UPPER = 5, 9, 14
 
 
 @kernel
 def sweep_count(perm, at, asked, signs, starts, ends, out):
     """Add ``signs[i]`` times the number of points with y below ``at[i]`` to ``out[asked[i]]``.
 
-    Points are bits; a Fenwick tree counts those of blocks of 1,024 places.
+    Points are bits, counted in groups of 512 places and in a Fenwick tree over 32 of these, so that
+    adding a point writes to few places.
     """
     n = perm.size
     bits = np.zeros((n >> 6) + 1, np.uint64)
+    middle = np.zeros((n >> MIDDLE) + 1, np.int64)
     blocks = np.zeros((n >> UPPER) + 2, np.int64)
     y = 0
     for i in range(at.size):
         while y < at[i]:
             x = perm[y]
             bits[x >> 6] |= ONE << (np.uint64(x) & WORD_MASK)
+            middle[x >> MIDDLE] += 1
             b = (x >> UPPER) + 1
             while b < blocks.size:
                 blocks[b] += 1
                 b += b & -b
             y += 1
         q = asked[i]
-        found = np.int64(y) if ends[q] == n else _bits_below(bits, blocks, ends[q])
+        found = np.int64(y) if ends[q] == n else _bits_below(bits, middle, blocks, ends[q])
         if starts[q] > 0:
-            found -= _bits_below(bits, blocks, starts[q])
+            found -= _bits_below(bits, middle, blocks, starts[q])
         out[q] += signs[i] * found
 
 
 @kernel
-def _bits_below(bits, blocks, x):
+def _bits_below(bits, middle, blocks, x):
     total = 0
     b = x >> UPPER
-    word = b << (UPPER - 6)
+    first = b << (UPPER - MIDDLE)
     while b > 0:
         total += blocks[b]
         b -= b & -b
+    group = x >> MIDDLE
+    for m in range(first, group):
+        total += middle[m]
     last = x >> 6
-    for w in range(word, last):
+    for w in range(group << (MIDDLE - 6), last):
         total += population(bits[w])
     rest = np.uint64(x) & WORD_MASK
     if rest:
@@ -65,6 +70,7 @@ def sweep_sum(perm, values, at, asked, signs, starts, ends, out):
     n = perm.size
     cells = np.zeros(n + 1, np.int64)
     words = np.zeros((n >> LOWER) + 1, np.int64)
+    middle = np.zeros((n >> MIDDLE) + 1, np.int64)
     blocks = np.zeros((n >> UPPER) + 2, np.int64)
     whole = np.int64(0)
     y = 0
@@ -75,28 +81,32 @@ def sweep_sum(perm, values, at, asked, signs, starts, ends, out):
             whole += v
             cells[x] = v
             words[x >> LOWER] += v
+            middle[x >> MIDDLE] += v
             b = (x >> UPPER) + 1
             while b < blocks.size:
                 blocks[b] += v
                 b += b & -b
             y += 1
         q = asked[i]
-        found = whole if ends[q] == n else _sum_below(cells, words, blocks, ends[q])
+        found = whole if ends[q] == n else _sum_below(cells, words, middle, blocks, ends[q])
         if starts[q] > 0:
-            found -= _sum_below(cells, words, blocks, starts[q])
+            found -= _sum_below(cells, words, middle, blocks, starts[q])
         out[q] += signs[i] * found
 
 
 @kernel
-def _sum_below(cells, words, blocks, x):
+def _sum_below(cells, words, middle, blocks, x):
     total = np.int64(0)
     b = x >> UPPER
-    first = b << (UPPER - LOWER)
+    first = b << (UPPER - MIDDLE)
     while b > 0:
         total += blocks[b]
         b -= b & -b
+    group = x >> MIDDLE
+    for m in range(first, group):
+        total += middle[m]
     last = x >> LOWER
-    for w in range(first, last):
+    for w in range(group << (MIDDLE - LOWER), last):
         total += words[w]
     for c in range(last << LOWER, x):
         total += cells[c]
