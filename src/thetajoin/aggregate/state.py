@@ -285,7 +285,7 @@ def _average(
             return pa.array(sums.as_floats() / count, mask=empty)
     grow = 10 ** (output.type.scale - type_.scale) if output.type.scale >= type_.scale else 1
     values = [
-        None if n == 0 else _scaled(_half_up(total * grow, n), output.type.scale)
+        None if n == 0 else scaled(_half_up(total * grow, n), output.type.scale)
         for total, n in zip(sums.integers(), count.tolist(), strict=True)
     ]
     return _decimals(values, output)
@@ -296,7 +296,8 @@ def _half_up(total: int, count: int) -> int:
     return quotient if total >= 0 else -quotient
 
 
-def _scaled(value: int, scale: int) -> Decimal:
+def scaled(value: int, scale: int) -> Decimal:
+    """An integer as a decimal of so many places."""
     digits = tuple(int(digit) for digit in str(abs(value)))
     return Decimal((int(value < 0), digits, -scale))
 
@@ -310,7 +311,7 @@ def _whole_sum(sums: Sums, empty: NDArray[np.bool_], output: Output, state: Stat
             raise overflow(output, state.keys, int(wrong[0]))
         return pa.array(values, mask=empty)
     values = [
-        None if gone else _scaled(total, output.type.scale)
+        None if gone else scaled(total, output.type.scale)
         for total, gone in zip(sums.integers(), empty.tolist(), strict=True)
     ]
     return _decimals(values, output)

@@ -13,11 +13,12 @@ from thetajoin.window.spec import Window
 
 def empty_tables(left: Any, right: Any) -> tuple[pa.Table, pa.Table]:
     """Tables with the columns of two Spark DataFrames and no rows."""
-    _check_kinds(left, right)
+    check_kinds(left, right)
     return arrow_schema(left).empty_table(), arrow_schema(right).empty_table()
 
 
-def _check_kinds(left: Any, right: Any) -> None:
+def check_kinds(left: Any, right: Any) -> None:
+    """Refuse a Spark DataFrame beside something else."""
     for df, name in ((left, "left"), (right, "right")):
         if not hasattr(df, "isStreaming"):
             raise SchemaError(
@@ -39,7 +40,7 @@ def join_frames(
     self_join: bool = False,
 ) -> Any:
     """Join two Spark DataFrames of which at least one streams."""
-    _check_kinds(left, right)
+    check_kinds(left, right)
     if not left.isStreaming and not right.isStreaming:
         raise SchemaError(
             "both DataFrames are tables, and only joins with a stream run on Spark so far: join "
