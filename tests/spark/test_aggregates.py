@@ -57,9 +57,7 @@ def test_a_sum_that_overflows_on_spark(spark: Any) -> None:
 
 
 def last_updates(batches: list[pa.Table], groups: int) -> pa.Table:
-    latest = {
-        tuple(row.values())[:groups]: row for table in batches for row in table.to_pylist()
-    }
+    latest = {tuple(row.values())[:groups]: row for table in batches for row in table.to_pylist()}
     return pa.Table.from_pylist(list(latest.values()), schema=batches[0].schema)
 
 
@@ -86,9 +84,7 @@ def test_updates_across_a_restart(streams: Streams) -> None:
     first = run_updates(streams, query(), "ck")
     streams.push(*batches[3:])
     second = run_updates(streams, query(), "ck")
-    pairs = naive.naive_stream(
-        batches, PRED, window=naive.Count(20), order_by=("lid", "rid")
-    ).rows
+    pairs = naive.naive_stream(batches, PRED, window=naive.Count(20), order_by=("lid", "rid")).rows
     want = aggregated(pairs, [lambda l, r: l["a"]], ORACLE)
     assert_same(last_updates(first + second, 1), want, 1)
 
