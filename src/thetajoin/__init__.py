@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from thetajoin.engine.stream import StreamJoin
     from thetajoin.errors import ThetaJoinError
     from thetajoin.predicate import l, r
-    from thetajoin.sql.run import sql
+    from thetajoin.query.run import sql
     from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow
 
 _HOME = {
@@ -22,7 +22,7 @@ _HOME = {
     "join_agg": "api",
     "join_batches": "api",
     "self_join": "api",
-    "sql": "sql.run",
+    "sql": "query.run",
     "StreamJoin": "engine.stream",
     "ThetaJoinError": "errors",
     "l": "predicate",

@@ -86,7 +86,7 @@ STREAM = SOURCES.replace('"a.parquet"\n', '"a.parquet"\nstream = true\n')
         (f'query = "{QUERY}"{SOURCES}[window]\ncount = "5"', "must be a int"),
         (f'query = "{QUERY}"{SOURCES}[window]\non = "t"', "either time or count"),
         (f'query = "{QUERY}"{SOURCES}[sink]\npath = "x"\nformat = "xls"', "format = 'xls'"),
-        (f'query = "{QUERY}"{SOURCES.replace("a.parquet", "z.parquet")}', "there is no .*z.parquet"),
+        (f'query = "{QUERY}"{SOURCES.replace("a.parquet", "z.parquet")}', "there is no .*z"),
         (SOURCES, "has no 'query'"),
         (f'query = "{QUERY}"', "has no 'sources'"),
         ("query = ", "not a job file"),

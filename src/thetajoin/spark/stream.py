@@ -102,11 +102,11 @@ def stream_join(
         return static_join(stream, table, spec, "l" if left.isStreaming else "r", output)
     use_rocksdb(left.sparkSession)
     clean_up_after(left.sparkSession)
-    packed = packed(left, 0, units)
+    rows = packed(left, 0, units)
     if not self_join:
-        packed = packed.union(packed(right, 1, units))
+        rows = rows.union(packed(right, 1, units))
     timed = isinstance(checked, TimeWindow)
-    joined = packed.groupBy("unit").transformWithStateInPandas(
+    joined = rows.groupBy("unit").transformWithStateInPandas(
         unit_class(spec),
         StructType([*output.fields, StructField(METRICS, StringType())]),
         "Append",

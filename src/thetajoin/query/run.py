@@ -16,8 +16,8 @@ from thetajoin.predicate.bind import Binder
 from thetajoin.predicate.evaluate import evaluate
 from thetajoin.predicate.names import Scope
 from thetajoin.predicate.parse import Source, parse
-from thetajoin.sql.query import Query, TableRef, is_aggregate, read_query
-from thetajoin.sql.text import WindowClause, no_table, parse_query
+from thetajoin.query.text import WindowClause, no_table, parse_query
+from thetajoin.query.tree import Query, TableRef, is_aggregate, read_query
 from thetajoin.window.spec import CountWindow, TimeWindow, Window
 
 

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.parse import Source
-from thetajoin.sql.text import Parsed
+from thetajoin.query.text import Parsed
 
 AGGREGATES = ("count", "sum", "avg", "mean", "min", "max")
 _HOWS = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
