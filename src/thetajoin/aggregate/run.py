@@ -12,7 +12,7 @@ import pyarrow as pa
 from thetajoin.aggregate.groups import DENSE, Grouping, group_rows
 from thetajoin.aggregate.pairs import PairTotals
 from thetajoin.aggregate.segment import NeedsPairsError, Segment
-from thetajoin.aggregate.solve import Mapper
+from thetajoin.aggregate.solve import Mapper, one_by_one
 from thetajoin.aggregate.spec import AggSpec, parse_aggregates
 from thetajoin.aggregate.state import State, merge
 from thetajoin.batch.keys import Int64, Key
@@ -213,7 +213,7 @@ class Aggregator:
         joiner = Joiner(
             (part,), core.layout, core.config.options.chunk_rows, core.joiner.threads, True
         )
-        only = replace(block, indexes=[block.indexes[at]])
+        only = replace(block, indexes=[block.indexes[at]])  # type: ignore[arg-type]
         stored = self._block_rows(block, OTHER[rows.side])
         totals = PairTotals(self.spec, rows, stored)
         alone = Batch(batch.table, (batch.parts[at],))
@@ -255,7 +255,7 @@ class Aggregator:
     @property
     def _mapper(self) -> Mapper:
         if self.core.joiner.threads == 1:
-            return lambda work, items: [work(item) for item in items]
+            return one_by_one
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.core.joiner.threads)
         pool = self._pool

@@ -57,7 +57,8 @@ class Segment:
         """How many rows each probe matches."""
         memo = None if self.memo is None else self.memo.setdefault("counting", {})
         plane = Plane(self.index.size, [], [], memo, self.mapper)
-        return self._solved(probe, plane).totals[0]
+        pairs: Int64 = self._solved(probe, plane).totals[0]
+        return pairs
 
     def answer(self, probe: Probe, spec: AggSpec, state: State, codes: Int64) -> Int64:
         """Add each probe's matches to the state's group ``codes``; how many there were of each."""
@@ -118,7 +119,7 @@ class Segment:
                 rank, by_rank = ranks_of(array, largest=term.kind == "max")
                 layout.extremes.append((at, by_rank))
                 ranks.append(gather(rank, rid))
-        memo = None if self.memo is None else {}
+        memo: dict[Any, Any] | None = None if self.memo is None else {}
         return Plane(self.index.size, sums, ranks, memo, self.mapper), layout
 
     def _solved(self, probe: Probe, plane: Plane) -> Answer:

@@ -32,6 +32,12 @@ GRID_RATIO = 12
 Mapper = Callable[[Callable[[int], None], Iterable[int]], Any]
 
 
+def one_by_one(work: Callable[[int], None], items: Iterable[int]) -> None:
+    """The mapper that uses this thread alone."""
+    for item in items:
+        work(item)
+
+
 @dataclass(frozen=True)
 class Axis:
     """Another order of the rows: position to primary position, and each probe's range in it."""
@@ -56,7 +62,7 @@ class Plane:
     sums: list[Int64]
     ranks: list[Int64]
     memo: dict[Any, Any] | None = None
-    mapper: Mapper = field(default=lambda work, items: [work(item) for item in items])
+    mapper: Mapper = field(default=one_by_one)
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """Something computed from the rows, kept if this plane keeps anything."""

@@ -310,11 +310,11 @@ def _whole_sum(sums: Sums, empty: NDArray[np.bool_], output: Output, state: Stat
         if wrong.size:
             raise overflow(output, state.keys, int(wrong[0]))
         return pa.array(values, mask=empty)
-    values = [
+    decimals = [
         None if gone else scaled(total, output.type.scale)
         for total, gone in zip(sums.integers(), empty.tolist(), strict=True)
     ]
-    return _decimals(values, output)
+    return _decimals(decimals, output)
 
 
 def _decimals(values: list[Decimal | None], output: Output) -> pa.Array:

@@ -61,7 +61,7 @@ class StreamAggregate:
             left_schema,
             right_schema,
             group_by,
-            dict(aggs) if isinstance(aggs, Mapping) else aggs,
+            aggs,
             window=check_window(window),
             order_by=check_order(order_by),
             options=Options.parse(options),
@@ -113,7 +113,7 @@ class StreamAggregate:
             config={
                 "on": config.on,
                 "group_by": config.group_by,
-                "aggs": config.aggs,
+                "aggs": dict(config.aggs),
                 "window": config.window.to_dict(),
                 "order_by": config.order_by,
                 "options": asdict(config.options),

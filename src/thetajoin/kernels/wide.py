@@ -106,8 +106,8 @@ def least_at(codes, values, out):
 @kernel
 def float_reach(words):
     """Powers of two between which all set bits of finite doubles lie: lowest, past the highest."""
-    lowest = 5000
-    highest = -5000
+    lowest = np.int64(5000)
+    highest = np.int64(-5000)
     for i in range(words.size):
         word = words[i] & UNSIGNED
         if word == 0:
@@ -115,12 +115,15 @@ def float_reach(words):
         exponent = np.int64(word >> np.uint64(52))
         fraction = word & np.uint64((1 << 52) - 1)
         if exponent == 0:
-            exponent = 1
+            exponent = np.int64(1)
         else:
             fraction |= np.uint64(1 << 52)
         base = exponent - 1075
-        lowest = min(lowest, base + trailing_zeros(fraction))
-        highest = max(highest, base + FRACTION)
+        first = base + trailing_zeros(fraction)
+        if first < lowest:
+            lowest = first
+        if base + FRACTION > highest:
+            highest = base + FRACTION
     return lowest, highest
 
 
@@ -133,7 +136,7 @@ def cut_floats(words, lowest, bits, out):
         exponent = np.int64(word >> np.uint64(52))
         fraction = word & np.uint64((1 << 52) - 1)
         if exponent == 0:
-            exponent = 1
+            exponent = np.int64(1)
         else:
             fraction |= np.uint64(1 << 52)
         shift = exponent - 1075 - lowest

@@ -170,7 +170,7 @@ class _Compiler:
             relation = Relation(table, known)
         raise AssertionError("a query has two tables")
 
-    def _conjuncts(self, tree: exp.Expression | None) -> list[exp.Expression]:
+    def _conjuncts(self, tree: exp.Expr | None) -> list[exp.Expr]:
         if tree is None:
             return []
         return [part.unnest() for part in tree.flatten()] if isinstance(tree, exp.And) else [tree]
@@ -198,7 +198,7 @@ class _Compiler:
             raise source.error(f"unknown column {name!r}", node, nearest(name, known_names))
         return owners[0], real
 
-    def _about(self, tree: exp.Expression) -> set[str]:
+    def _about(self, tree: exp.Expr) -> set[str]:
         return {self._column(node)[0] for node in tree.find_all(exp.Column)}
 
     def _needed(self) -> set[tuple[str, str]]:
@@ -258,7 +258,7 @@ class _Compiler:
                 f"WITHIN needs to know the time column of {ref.alias!r}, which has "
                 f"{len(times) or 'no'} columns with a time: write WITHIN 10 minutes ON ts"
             )
-        return times[0]
+        return str(times[0])
 
     def _relation(self, ref: TableRef, table: Any, needed: set[tuple[str, str]]) -> Relation:
         """The columns that matter, under names that no other table has."""
@@ -284,13 +284,13 @@ class _Compiler:
 
     def _text(
         self,
-        tree: exp.Expression,
+        tree: exp.Expr,
         left: dict[tuple[str, str], str],
         right: dict[tuple[str, str], str] | None,
     ) -> str:
         """An expression over the relations' columns, with l and r where there are two."""
 
-        def rename(node: exp.Expression) -> exp.Expression:
+        def rename(node: exp.Expr) -> exp.Expr:
             if not isinstance(node, exp.Column):
                 return node
             key = self._column(node)
@@ -331,7 +331,7 @@ class _Compiler:
 
     def _over_groups(
         self,
-        tree: exp.Expression,
+        tree: exp.Expr,
         groups: dict[str, str],
         aggs: dict[str, str],
         left: Relation,
@@ -340,7 +340,7 @@ class _Compiler:
         """An output as an expression over groups and aggregates."""
         texts = {text: name for name, text in groups.items()}
 
-        def replaced(node: exp.Expression) -> exp.Expression:
+        def replaced(node: exp.Expr) -> exp.Expr:
             if is_aggregate(node):
                 text = self._text(node, left.names, right.names)
                 name = next((n for n, t in aggs.items() if t == text), f"a{len(aggs)}")
@@ -358,10 +358,10 @@ class _Compiler:
                         "a column outside of an aggregate must be in GROUP BY", node
                     )
             for key, value in list(node.args.items()):
-                if isinstance(value, exp.Expression):
+                if isinstance(value, exp.Expr):
                     node.set(key, replaced(value))
                 elif isinstance(value, list):
-                    kept = [replaced(v) if isinstance(v, exp.Expression) else v for v in value]
+                    kept = [replaced(v) if isinstance(v, exp.Expr) else v for v in value]
                     node.set(key, kept)
             return node
 
@@ -388,7 +388,7 @@ class _Compiler:
         return window, order_by
 
 
-def _named(name: str, side: str | None, fields: list[str]) -> exp.Expression:
+def _named(name: str, side: str | None, fields: list[str]) -> exp.Expr:
     """A column as sqlglot writes it: quoted where it must be."""
     parts = [exp.to_identifier(p, quoted=not p.isidentifier()) for p in (name, *fields)]
     if side is not None:

@@ -51,7 +51,7 @@ class Parsed:
 
 def parse_query(query: str) -> Parsed:
     """Read a query; positions in errors are those of the text as given."""
-    if not isinstance(query, str) or not query.strip():
+    if not str(query).strip():
         raise ConditionError("the query is empty", hint="write SELECT ... FROM a JOIN b ON ...")
     plain = _STRINGS.sub(lambda match: " " * len(match[0]), query)
     outside = _with_numbers(query, plain)

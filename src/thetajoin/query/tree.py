@@ -41,7 +41,7 @@ class TableRef:
     name: str
     alias: str
     how: str = "inner"
-    on: exp.Expression | None = None
+    on: exp.Expr | None = None
 
 
 @dataclass
@@ -50,9 +50,9 @@ class Query:
 
     source: Source
     tables: list[TableRef] = field(default_factory=list)
-    where: exp.Expression | None = None
-    groups: list[exp.Expression] = field(default_factory=list)
-    outputs: list[tuple[str, exp.Expression]] = field(default_factory=list)
+    where: exp.Expr | None = None
+    groups: list[exp.Expr] = field(default_factory=list)
+    outputs: list[tuple[str, exp.Expr]] = field(default_factory=list)
     distinct: bool = False
 
     @property
@@ -61,12 +61,12 @@ class Query:
         return bool(self.groups) or any(has_aggregate(tree) for _, tree in self.outputs)
 
 
-def has_aggregate(tree: exp.Expression) -> bool:
+def has_aggregate(tree: exp.Expr) -> bool:
     """Whether an aggregate function is called in an expression."""
     return any(is_aggregate(node) for node in tree.find_all(exp.Anonymous))
 
 
-def is_aggregate(node: exp.Expression) -> bool:
+def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node is a call of an aggregate function."""
     return isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES
 
@@ -110,7 +110,7 @@ def _refuse(source: Source, tree: exp.Select) -> None:
         if not value or key in _KNOWN:
             continue
         name = _CLAUSES.get(key, key.replace("_", " ").strip().upper())
-        node = value if isinstance(value, exp.Expression) else next(iter(value), None)
+        node = value if isinstance(value, exp.Expr) else next(iter(value), None)
         raise _clause(source, node, name)
     for node in tree.walk():
         if isinstance(node, exp.Subquery) or (isinstance(node, exp.Select) and node is not tree):
@@ -121,13 +121,13 @@ def _refuse(source: Source, tree: exp.Select) -> None:
 
 
 def _clause(source: Source, node: Any, name: str) -> ConditionError:
-    text = node.sql(dialect="spark") if isinstance(node, exp.Expression) else name
+    text = node.sql(dialect="spark") if isinstance(node, exp.Expr) else name
     return source.error_at(
         r"\s+".join(map(re.escape, name.split())), f"{name} is not supported: {text}"
     )
 
 
-def _table(source: Source, node: exp.Expression) -> TableRef:
+def _table(source: Source, node: exp.Expr) -> TableRef:
     if not isinstance(node, exp.Table) or node.args.get("joins"):
         raise source.error("a table's name is expected here", node)
     for key in ("pivots", "sample", "laterals", "version", "when"):
@@ -150,24 +150,26 @@ def _joined(source: Source, join: exp.Join) -> TableRef:
     return table
 
 
-def _ordinal(source: Source, item: exp.Expression, tree: exp.Select) -> exp.Expression:
+def _ordinal(source: Source, item: exp.Expr, tree: exp.Select) -> exp.Expr:
     """A group by position or by an output's name is that output's expression."""
     if isinstance(item, exp.Literal) and not item.is_string:
         at = int(item.name)
         if not 1 <= at <= len(tree.expressions):
             raise source.error(f"GROUP BY {at}: there are {len(tree.expressions)} columns", item)
-        return tree.expressions[at - 1].unalias()
+        chosen: exp.Expr = tree.expressions[at - 1].unalias()
+        return chosen
     if isinstance(item, exp.Column) and not item.table:
         for output in tree.expressions:
             if isinstance(output, exp.Alias) and output.alias.lower() == item.name.lower():
-                return output.this
+                named: exp.Expr = output.this
+                return named
     return item
 
 
 def _outputs(
     source: Source, tree: exp.Select, query: Query, columns: Callable[[str], list[str]]
-) -> list[tuple[str, exp.Expression]]:
-    outputs: list[tuple[str, exp.Expression]] = []
+) -> list[tuple[str, exp.Expr]]:
+    outputs: list[tuple[str, exp.Expr]] = []
     for item in tree.expressions:
         star = isinstance(item, exp.Star) or (
             isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
@@ -188,7 +190,7 @@ def _outputs(
     return _unique(outputs)
 
 
-def _unique(outputs: list[tuple[str, exp.Expression]]) -> list[tuple[str, exp.Expression]]:
+def _unique(outputs: list[tuple[str, exp.Expr]]) -> list[tuple[str, exp.Expr]]:
     """Names as a join gives them: a name that is taken gets a suffix."""
     taken: set[str] = set()
     named = []

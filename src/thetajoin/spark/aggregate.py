@@ -38,6 +38,7 @@ from thetajoin.spark.stream import (
     observed,
     packed,
     take_units,
+    time_lags,
     use_rocksdb,
 )
 from thetajoin.spark.unit import METRICS, JoinUnit, OnArrival
@@ -145,6 +146,7 @@ def _from_stream(
         left_schema=config.left_schema.serialize().to_pybytes(),
         right_schema=config.right_schema.serialize().to_pybytes(),
         label=uuid.uuid4().hex[:12],
+        lags=time_lags(left, right, window),
         options=options,
         totals=(config.group_by, dict(config.aggs)),
     )

@@ -93,7 +93,7 @@ def stream_join(
         left_schema=schemas[0].serialize().to_pybytes(),
         right_schema=schemas[1].serialize().to_pybytes(),
         label=uuid.uuid4().hex[:12],
-        lags=_lags(left, right, checked),
+        lags=time_lags(left, right, checked),
         options=options,
     )
     output = output_schema(core, left, right)
@@ -206,7 +206,7 @@ def output_schema(core: JoinCore, left: Any, right: Any) -> StructType:
     )
 
 
-def _lags(left: Any, right: Any, window: Window) -> tuple[int, int]:
+def time_lags(left: Any, right: Any, window: Window) -> tuple[int, int]:
     """How far behind the watermark rows of each side may be, because a join made them."""
     if not isinstance(window, TimeWindow):
         return 0, 0
