@@ -13,8 +13,8 @@ from thetajoin.errors import OptionError
 
 # Modules with a function `run(progress, scale) -> Report`, imported when they are asked for.
 NAMES = {
-    "aggregates": "thetajoin.bench.aggregates",
     "engine": "thetajoin.bench.engine",
+    "aggregates": "thetajoin.bench.aggregates",
     "faults": "thetajoin.bench.faults",
     "spark-stream": "thetajoin.bench.spark_stream",
 }
