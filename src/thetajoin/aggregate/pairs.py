@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.aggregate.groups import DENSE, group_rows
+from thetajoin.aggregate.rows import SideRows
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.aggregate.state import State
 from thetajoin.batch.keys import Int64
@@ -20,7 +19,7 @@ Positions = NDArray[np.int32]
 class PairTotals:
     """Adds up pairs of two sides' rows, a chunk at a time."""
 
-    def __init__(self, spec: AggSpec, probing: Any, stored: Any) -> None:
+    def __init__(self, spec: AggSpec, probing: SideRows, stored: SideRows) -> None:
         self.spec = spec
         self._sides = (probing, stored)
         self._own_groups = any(len(group.expr.sides()) == 2 for group in spec.groups)
@@ -41,7 +40,7 @@ class PairTotals:
 
     def add(self, probe_rows: Positions, stored_rows: Positions) -> None:
         """Add a chunk of pairs."""
-        taken = {
+        taken: dict[str, tuple[SideRows, Positions]] = {
             rows.side: (rows, at)
             for rows, at in zip(self._sides, (probe_rows, stored_rows), strict=True)
         }
@@ -66,13 +65,13 @@ class PairTotals:
         if state is not self._dense:
             self._full.append(state)
 
-    def _values(self, expr: Expr, taken: dict[str, Any], at: int | None = None) -> pa.Array:
+    def _values(
+        self, expr: Expr, taken: dict[str, tuple[SideRows, Positions]], at: int | None = None
+    ) -> pa.Array:
         """An expression's value for each pair."""
         for rows, positions in taken.values():
-            if rows.has(expr):
-                array = rows.arrays()[at] if at is not None else None
-                if array is not None:
-                    return array.take(pa.array(positions))
+            if at is not None and rows.has(expr):
+                return rows.arrays()[at].take(pa.array(positions))
         tables = {}
         for side, (rows, positions) in taken.items():
             needed = rows.table.select(sorted(expr.columns(side)))

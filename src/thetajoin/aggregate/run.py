@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from thetajoin.aggregate.groups import DENSE, Grouping, group_rows
+from thetajoin.aggregate.groups import DENSE
 from thetajoin.aggregate.pairs import PairTotals
+from thetajoin.aggregate.rows import SideRows
 from thetajoin.aggregate.segment import NeedsPairsError, Segment
 from thetajoin.aggregate.solve import Mapper, one_by_one
 from thetajoin.aggregate.spec import AggSpec, parse_aggregates
@@ -21,7 +22,7 @@ from thetajoin.engine.core import SIDES, JoinConfig, JoinCore
 from thetajoin.engine.intake import storage_schema
 from thetajoin.engine.joiner import Joiner, See, sort_probes
 from thetajoin.engine.options import Options
-from thetajoin.engine.rows import Batch, PartRows, evaluate_side
+from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.engine.share import Share
 from thetajoin.engine.spec import OTHER, Part, Side, View
 from thetajoin.index.arrivals import Arrivals
@@ -122,7 +123,7 @@ class Aggregator:
         """New rows of one side meet blocks of the other."""
         if not len(batch):
             return
-        rows = _Rows(batch.table, side, self.spec)
+        rows = SideRows(batch.table, side, self.spec)
         state: State | None = None
         for at, part in enumerate(self.core.parts):
             probes: tuple[PartRows, Probe] | None = None
@@ -152,7 +153,7 @@ class Aggregator:
             self._states.append(state.seen())
 
     def _ask(
-        self, rows: _Rows, state: State, part_rows: PartRows, probe: Probe, target: Segment
+        self, rows: SideRows, state: State, part_rows: PartRows, probe: Probe, target: Segment
     ) -> None:
         """Totals of the target's rows for each probe, and the probes' own values as often."""
         codes = rows.grouping.codes[part_rows.rows]
@@ -163,7 +164,7 @@ class Aggregator:
             state.add_rows(rows.grouping.codes, times, rows.arrays())
 
     def _turned(
-        self, at: int, part: Part, rows: _Rows, batch: Batch, block: Block, see: See | None
+        self, at: int, part: Part, rows: SideRows, batch: Batch, block: Block, see: See | None
     ) -> None:
         """The stored rows have the groups: they ask, and the new rows answer."""
         stored = self._block_rows(block, OTHER[rows.side])
@@ -175,7 +176,7 @@ class Aggregator:
         self._states.append(state.seen())
 
     def _both(
-        self, at: int, part: Part, rows: _Rows, batch: Batch, block: Block, see: See | None
+        self, at: int, part: Part, rows: SideRows, batch: Batch, block: Block, see: See | None
     ) -> None:
         """Groups of both sides: ask once for each group of one side, unless pairs are fewer."""
         other = OTHER[rows.side]
@@ -206,7 +207,7 @@ class Aggregator:
         self._compact()
 
     def _list(
-        self, at: int, part: Part, rows: _Rows, batch: Batch, block: Block, see: See | None
+        self, at: int, part: Part, rows: SideRows, batch: Batch, block: Block, see: See | None
     ) -> None:
         """List the pairs and add them up chunk by chunk."""
         core = self.core
@@ -243,13 +244,13 @@ class Aggregator:
         index = PoJoin(view.shape, [rows.keys[key] for key in view.stored], rows.rows)
         return Segment(index, batch.table, side, Arrivals.dense(0, len(batch)), None, self._mapper)
 
-    def _block_rows(self, block: Block, side: Side) -> _Rows:
+    def _block_rows(self, block: Block, side: Side) -> SideRows:
         key = ("aggregate", "rows")
         if any(isinstance(index, Head) for index in block.indexes):
-            return _Rows(block.table, side, self.spec)
+            return SideRows(block.table, side, self.spec)
         if key not in block.derived:
-            block.derived[key] = _Rows(block.table, side, self.spec)
-        found: _Rows = block.derived[key]
+            block.derived[key] = SideRows(block.table, side, self.spec)
+        found: SideRows = block.derived[key]
         return found
 
     @property
@@ -260,55 +261,6 @@ class Aggregator:
             self._pool = ThreadPoolExecutor(self.core.joiner.threads)
         pool = self._pool
         return lambda work, items: list(pool.map(work, items))
-
-
-class _Rows:
-    """Rows of one side with their groups and the values of their terms, made when needed."""
-
-    def __init__(self, table: pa.RecordBatch, side: Side, spec: AggSpec) -> None:
-        self.table, self.side, self.spec = table, side, spec
-        self._grouping: Grouping | None = None
-        self._arrays: dict[int, pa.Array] | None = None
-
-    def has(self, expr: Any) -> bool:
-        """Whether an expression is about this side alone."""
-        return bool(expr.sides() <= {self.side}) and (bool(expr.sides()) or self.side == "l")
-
-    @property
-    def grouping(self) -> Grouping:
-        """The rows' groups by what this side has of them."""
-        if self._grouping is None:
-            columns = [
-                evaluate_side(group.expr, self.side, self.table)
-                for group in self.spec.groups
-                if self.has(group.expr)
-            ]
-            self._grouping = group_rows(columns, self.table.num_rows)
-        return self._grouping
-
-    def arrays(self) -> dict[int, pa.Array]:
-        """The values of this side's terms."""
-        if self._arrays is None:
-            self._arrays = {
-                at: evaluate_side(term.expr, self.side, self.table)
-                for at, term in enumerate(self.spec.terms)
-                if self.has(term.expr)
-            }
-        return self._arrays
-
-    def keys(self, codes: Int64) -> dict[int, pa.Array]:
-        """Values of this side's group columns, by their number, for some of its groups."""
-        mine = [at for at, group in enumerate(self.spec.groups) if self.has(group.expr)]
-        taken = pa.array(codes)
-        return {at: key.take(taken) for at, key in zip(mine, self.grouping.keys, strict=True)}
-
-    def state(self, other: _Rows | None = None, group: int = 0) -> State:
-        """An empty state of this side's groups, with one group of the other side if there is."""
-        size = self.grouping.size
-        keys = self.keys(np.arange(size))
-        if other is not None:
-            keys |= other.keys(np.full(size, group, np.int64))
-        return State.empty(self.spec, [keys[at] for at in sorted(keys)], size)
 
 
 def _across(spec: AggSpec) -> str:
