@@ -13,7 +13,8 @@ from rich.table import Table
 from thetajoin.cli.files import read_table
 from thetajoin.cli.jobs import NOW, Job, SourceSpec, read_job
 from thetajoin.errors import OptionError, SchemaError
-from thetajoin.query.run import Call, compile_query
+from thetajoin.query.call import Call
+from thetajoin.query.run import compile_query
 
 SHOWN = 20  # rows of a result that a terminal is shown
 
