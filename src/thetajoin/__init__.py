@@ -9,19 +9,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thetajoin.api import explain, join, join_batches, self_join
+    from thetajoin.api import explain, join, join_agg, join_batches, self_join
     from thetajoin.engine.stream import StreamJoin
     from thetajoin.errors import ThetaJoinError
     from thetajoin.many import join_many
     from thetajoin.predicate import l, r
+    from thetajoin.query.run import sql
     from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow
 
 _HOME = {
     "explain": "api",
     "join": "api",
+    "join_agg": "api",
     "join_batches": "api",
     "join_many": "many",
     "self_join": "api",
+    "sql": "query.run",
     "StreamJoin": "engine.stream",
     "ThetaJoinError": "errors",
     "l": "predicate",
@@ -39,11 +42,13 @@ __all__ = [
     "TimeWindow",
     "explain",
     "join",
+    "join_agg",
     "join_batches",
     "join_many",
     "l",
     "r",
     "self_join",
+    "sql",
 ]
 __version__ = "0.1.0"
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from thetajoin.aggregate.run import AggConfig, Aggregator
+from thetajoin.aggregate.state import result
 from thetajoin.batch.tables import from_table, kind_of, to_batch
 from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.layout import parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.stream import check_order, check_window
 from thetajoin.errors import SchemaError
+from thetajoin.planner.aggregates import AggPlan, plan_aggregates
 from thetajoin.planner.plan import Plan, make_plan
 from thetajoin.window.spec import FullHistory, Window
 
@@ -117,6 +120,48 @@ def self_join(
     return from_table(core.layout.table(list(_run(core, (batch, batch)))), kind)
 
 
+def join_agg(
+    left: Any,
+    right: Any,
+    on: Any,
+    *,
+    group_by: Any = (),
+    aggs: Mapping[str, str],
+    window: Window | None = None,
+    order_by: str | tuple[str, str] | None = None,
+    **options: Any,
+) -> Any:
+    """Counts, sums, averages and extremes over the matches of a join, by group.
+
+    Gives what joining and then grouping would give, but lists no pairs where one or two
+    inequalities decide (and equalities, bands and a window with them): then the cost is that of
+    sorting both sides, whatever the number of matches.
+
+    >>> import thetajoin as tj, pyarrow as pa
+    >>> here = pa.table({"rack": ["a", "b"], "power": [10, 30]})
+    >>> there = pa.table({"rack": ["x", "y"], "power": [20, 40]})
+    >>> aggs = {"n": "count(*)", "most": "max(r.power)"}
+    >>> tj.join_agg(here, there, "l.power < r.power", group_by="l.rack", aggs=aggs).to_pydict()
+    {'rack': ['a', 'b'], 'n': [2, 1], 'most': [40, 40]}
+    """
+    if is_spark(left) or is_spark(right):
+        from thetajoin.spark.aggregate import aggregate_frames
+
+        return aggregate_frames(
+            left,
+            right,
+            on,
+            group_by=group_by,
+            aggs=aggs,
+            window=window,
+            order_by=order_by,
+            options=options,
+        )
+    kind = _kind(left, "left")
+    aggregator, batches = _aggregator(left, right, on, group_by, aggs, window, order_by, options)
+    return from_table(result(aggregator.run(*batches, last=True)), kind)
+
+
 def explain(
     left: Any,
     right: Any,
@@ -126,11 +171,14 @@ def explain(
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
     suffix: str = "_right",
+    group_by: Any = (),
+    aggs: Mapping[str, str] | None = None,
     **options: Any,
-) -> Plan:
+) -> Plan | AggPlan:
     """How `join` would go about it: conditions, keys, what drives, and estimated sizes.
 
-    Of Spark DataFrames only the columns are looked at; nothing runs, so nothing is estimated.
+    With `aggs`, how `join_agg` would. Of Spark DataFrames only the columns are looked at; nothing
+    runs, so nothing is estimated.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> here = pa.table({"a": [1.0, 2.0]})
@@ -143,7 +191,11 @@ def explain(
         left, right = empty_tables(left, right)
         options.pop("units", None)
     core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
-    return make_plan(core, *batches)
+    plan = make_plan(core, *batches)
+    if aggs is None:
+        return plan
+    aggregator, _ = _aggregator(left, right, on, group_by, aggs, window, order_by, options)
+    return plan_aggregates(aggregator, plan)
 
 
 def is_spark(table: Any) -> bool:
@@ -173,6 +225,35 @@ def _prepare(
     batches = to_batch(left, "left"), to_batch(right, "right")
     schemas = batches[0].schema, batches[1].schema
     return _core(*schemas, on, how, window, order_by, suffix, options, False), batches
+
+
+def _aggregator(
+    left: Any,
+    right: Any,
+    on: Any,
+    group_by: Any,
+    aggs: Any,
+    window: Window | None,
+    order_by: Any,
+    options: dict[str, Any],
+) -> tuple[Aggregator, tuple[pa.RecordBatch, pa.RecordBatch]]:
+    batches = to_batch(left, "left"), to_batch(right, "right")
+    config = AggConfig(
+        on,
+        batches[0].schema,
+        batches[1].schema,
+        group_by,
+        aggs,
+        window=FullHistory() if window is None else check_window(window),
+        order_by=check_order(order_by),
+        options=Options.parse(options),
+    ).pruned()
+    aggregator = config.aggregator()
+    needed = (
+        batches[0].select(config.left_schema.names),
+        batches[1].select(config.right_schema.names),
+    )
+    return aggregator, needed
 
 
 def _core(

@@ -90,6 +90,10 @@ class ChDB:
         query = f"SELECT * FROM bench.{left} AS l JOIN bench.{right} AS r ON {on}"
         return int(self._session.query(query, "ArrowTable").num_rows)
 
+    def scalar(self, query: str) -> int:
+        """The one number that a query gives."""
+        return int(str(self._session.query(query, "TabSeparated")).strip())
+
 
 def join_runs(
     threads: int,

@@ -64,18 +64,39 @@ def bench(
     run_benchmark(name, as_json=json, scale=scale, plot=plot)
 
 
+_TABLES = typer.Option(help="NAME=FILE, a table of the query; once for each.")
+
+
+@app.command()
+def run(
+    job: Annotated[str, typer.Argument(help="A job file (.toml), a query, or a .sql file.")],
+    table: Annotated[list[str] | None, _TABLES] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to put the result of a query.")] = None,
+) -> None:
+    """Run a job file, or a query over files."""
+    from thetajoin.cli.run import job_of, run_job
+
+    console = Console(highlight=False, soft_wrap=True)
+    run_job(job_of(job, table or [], out), console)
+
+
 @app.command()
 def explain(
-    left: Annotated[Path, typer.Argument(help="A Parquet, CSV or Arrow file.")],
-    right: Annotated[Path, typer.Argument(help="Another one, or the same.")],
-    on: Annotated[str, typer.Argument(help='A condition, e.g. "l.a < r.a AND l.b > r.b".')],
+    left: Annotated[str, typer.Argument(help="A file; or a job (.toml), a query, a .sql file.")],
+    right: Annotated[Path | None, typer.Argument(help="Another file, or the same.")] = None,
+    on: Annotated[str, typer.Argument(help='E.g. "l.a < r.a AND l.b > r.b".')] = "",
     how: Annotated[str, typer.Option(help="inner, left, right, full, semi or anti.")] = "inner",
+    table: Annotated[list[str] | None, _TABLES] = None,
 ) -> None:
-    """Show how a join of two files would be done."""
+    """Show how a join of two files, a job or a query would be done."""
     import thetajoin as tj
     from thetajoin.cli.files import read_table
+    from thetajoin.cli.run import compiled, job_of
 
-    plan = tj.explain(read_table(left), read_table(right), on, how=how)
+    if right is None:
+        plan = compiled(job_of(left, table or [], None)).explain()
+    else:
+        plan = tj.explain(read_table(Path(left)), read_table(right), on, how=how)
     Console(highlight=False, soft_wrap=True).print(str(plan), markup=False)
 
 

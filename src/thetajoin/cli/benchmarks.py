@@ -16,6 +16,7 @@ from thetajoin.errors import OptionError
 # have `plot(report, folder) -> paths` as well.
 NAMES = {
     "engine": "thetajoin.bench.engine",
+    "aggregates": "thetajoin.bench.aggregates",
     "faults": "thetajoin.bench.faults",
     "partitionings": "thetajoin.bench.partitionings",
     "spark-batch": "thetajoin.bench.spark_batch",

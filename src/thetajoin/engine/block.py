@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,8 @@ class Block:
     settled: Flags | None
     times: Int64 | None
     newest: int | None = None
+    # What others have computed from an immutable block and want to find again.
+    derived: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.times is not None and self.times.size:

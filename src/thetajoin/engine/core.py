@@ -42,6 +42,7 @@ from thetajoin.errors import SchemaError, WindowError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import Mapper
 from thetajoin.predicate import Condition, compile_condition
+from thetajoin.window.chain import SEGMENTS
 from thetajoin.window.spec import CountWindow, FullHistory, Window
 
 SIDES: tuple[Side, Side] = ("l", "r")
@@ -62,6 +63,7 @@ class JoinConfig:
     suffix: str = "_right"
     self_join: bool = False
     options: Options = field(default_factory=Options)
+    segments: int = SEGMENTS
 
 
 @dataclass
@@ -129,6 +131,7 @@ class JoinCore:
                     background=options.merge == "background",
                     bounded=not isinstance(config.window, FullHistory),
                     owes=owes(config.how, side),
+                    segments=config.segments,
                 ),
             )
             for side in SIDES
@@ -188,6 +191,30 @@ class JoinCore:
         self._commit(arrivals, marks, pairs)
         if isinstance(self.config.window, CountWindow):
             yield from self._expire_counted(self.config.window)
+
+    def visit(
+        self,
+        left: pa.RecordBatch | None,
+        right: pa.RecordBatch | None,
+        step: Callable[[Side, Batch, list[Block], See | None], None],
+        *,
+        last: bool = False,
+        on_arrival: Callable[[dict[Side, Block]], None] | None = None,
+    ) -> None:
+        """Take new rows in as `run` does, but have `step` deal with what meets what.
+
+        For inner joins: `step` is given the new rows of one side, the blocks of the other that they
+        meet and what they may see of them; together the calls cover each new pair once.
+        """
+        arrivals = self._arrive(left, right, last)
+        if on_arrival is not None:
+            on_arrival({side: arrivals[side].block for side in SIDES})
+        for side, blocks, see in self._steps(arrivals):
+            step(side, arrivals[side].batch, blocks, see)
+        self._commit(arrivals, {}, 0)
+        if isinstance(self.config.window, CountWindow):
+            for _ in self._expire_counted(self.config.window):
+                pass
 
     def _arrive(
         self, left: pa.RecordBatch | None, right: pa.RecordBatch | None, last: bool

@@ -23,17 +23,21 @@ from thetajoin.engine.spec import Part, Side
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import Mapper
-from thetajoin.window.chain import next_merge
+from thetajoin.window.chain import SEGMENTS, next_merge
 
 
 @dataclass(frozen=True)
 class StoreConfig:
-    """How a side keeps its rows: `head_rows` mutable at most, merges in the background or not."""
+    """How a side keeps its rows: `head_rows` mutable at most, merges in the background or not.
+
+    Where the window expires (`bounded`), a segment holds at most one part in `segments` of it.
+    """
 
     head_rows: int = 2048
     background: bool = True
     bounded: bool = True
     owes: bool = False
+    segments: int = SEGMENTS
 
 
 class Store:
@@ -137,7 +141,11 @@ class Store:
         if self._merging is not None:
             return
         while True:
-            due = next_merge([s.rows for s in self.segments], bounded=self.config.bounded)
+            due = next_merge(
+                [s.rows for s in self.segments],
+                bounded=self.config.bounded,
+                segments=self.config.segments,
+            )
             if due is None:
                 return
             parts = self.segments[due[0] : due[1]]

@@ -45,6 +45,23 @@ class Drive:
     cost: float
 
 
+@dataclass(frozen=True)
+class Spans:
+    """Where a batch of probes falls in a segment: ranges of positions, one for each key's order.
+
+    `primary` are ranges of the primary order. For every other key that decides something, `others`
+    has its number, the permutation from its order to the primary one and the ranges, and `rising`
+    an order of the probes in which these go up. A key of `excluded` is to lie outside of its
+    ranges, but inside `runs`.
+    """
+
+    runs: Span
+    primary: Span
+    others: tuple[tuple[int, Int32, Span], ...]
+    rising: dict[int, Int32]
+    excluded: tuple[tuple[int, Int32, Span], ...]
+
+
 class PoJoin:
     """An immutable index over one segment's rows that have all keys."""
 
@@ -383,6 +400,57 @@ class PoJoin:
             starts[sample], ends[sample], self.zone_low[at], self.zone_high[at], low, high, negate
         )
         return float(blocks) * probe.size / sample.size
+
+    def spans(self, probe: Probe) -> Spans | None:
+        """Ranges instead of pairs; None where two sets of equal keys share a hash."""
+        intervals = self._intervals(probe)
+        runs = self._runs(probe, intervals)
+        if len(self.shape.run) > 1:
+            checked = self._same_keys(intervals, runs)
+            if checked is None:
+                return None
+            runs = checked
+        primary = runs
+        if self.shape.primary is not None and self.primary is not None:
+            asked = intervals[self.shape.primary]
+            primary = self._narrowed(probe, self.shape.primary, asked, self.primary, runs)
+        others, excluded, rising = [], [], {}
+        for dim in self._needed(intervals):
+            if dim in self.shape.run:
+                continue
+            if self.shape.dims[dim].negate:
+                order, values = self._ordered(dim)
+                span = self._narrowed(probe, dim, intervals[dim], values, runs)
+                excluded.append((dim, order, span))
+            else:
+                span = self._narrowed(probe, dim, intervals[dim], self.sorted[dim], runs)
+                others.append((dim, self.perm[dim], span))
+                if self.run is None:
+                    rising[dim] = probe.order(dim, intervals[dim])
+        return Spans(runs, primary, tuple(others), rising, tuple(excluded))
+
+    def _ordered(self, dim: int) -> tuple[Int32, Int64]:
+        """The order of a tested key, inside each run, and its values in that order."""
+        values = self._column(dim)
+        order = order_of(values)
+        if self.run is not None:
+            order = gather(order, order_of(gather(self.run, order)))
+        return order, gather(values, order)
+
+    def _same_keys(self, intervals: list[Interval], runs: Span) -> Span | None:
+        """Runs of a hash, emptied where the probe's own keys are others; None if rows' are."""
+        assert self.run is not None
+        same = self.run[1:] == self.run[:-1]
+        starts, ends = runs
+        fits = starts < ends
+        at = np.minimum(starts, max(self.size - 1, 0))
+        for dim in self.shape.run:
+            column, asked = self._column(dim), intervals[dim].low
+            assert asked is not None
+            if (column[1:] != column[:-1])[same].any():
+                return None
+            fits &= column[at] == asked
+        return starts, np.where(fits, ends, starts).astype(np.int32)
 
     def _check(self) -> None:
         """Verify every invariant of the structure."""

@@ -1,4 +1,4 @@
-"""How kernels are compiled, and the one machine instruction numba does not offer.
+"""How kernels are compiled, and the machine instructions numba does not offer.
 
 With ``NUMBA_DISABLE_JIT=1`` every kernel runs as ordinary Python, which is how the tests step
 through them.
@@ -23,6 +23,10 @@ if config.DISABLE_JIT:
         value = int(word)
         return (value & -value).bit_length() - 1
 
+    def population(word: Any) -> int:
+        """Number of set bits of a 64-bit word."""
+        return int(word).bit_count()
+
 else:
 
     @intrinsic
@@ -31,6 +35,15 @@ else:
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+        return types.int64(types.uint64), codegen
+
+    @intrinsic
+    def population(typingctx: Any, word: Any) -> Any:
+        """Number of set bits of a 64-bit word."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.ctpop(args[0])
 
         return types.int64(types.uint64), codegen
 

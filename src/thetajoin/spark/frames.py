@@ -14,11 +14,12 @@ from thetajoin.window.spec import Window
 
 def empty_tables(left: Any, right: Any) -> tuple[pa.Table, pa.Table]:
     """Tables with the columns of two Spark DataFrames and no rows."""
-    _check_kinds(left, right)
+    check_kinds(left, right)
     return arrow_schema(left).empty_table(), arrow_schema(right).empty_table()
 
 
-def _check_kinds(left: Any, right: Any) -> None:
+def check_kinds(left: Any, right: Any) -> None:
+    """Refuse a Spark DataFrame beside something else."""
     for df, name in ((left, "left"), (right, "right")):
         if not hasattr(df, "isStreaming"):
             raise SchemaError(
@@ -40,7 +41,7 @@ def join_frames(
     self_join: bool = False,
 ) -> Any:
     """Join two Spark DataFrames: as tables, or as streams where at least one streams."""
-    _check_kinds(left, right)
+    check_kinds(left, right)
     join = stream_join if left.isStreaming or right.isStreaming else batch_join
     return join(
         left,

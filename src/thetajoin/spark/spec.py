@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from thetajoin.aggregate.run import SEGMENTS as TOTALS_SEGMENTS
 from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.layout import How
 from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
+from thetajoin.window.chain import SEGMENTS
 from thetajoin.window.spec import window_from_dict
 
 # Changes when state written by an older version can no longer be read.
 STATE_FORMAT = 1
+
+
+def _plain(totals: tuple[Any, dict[str, str]]) -> list[Any]:
+    """Groups and aggregates as JSON gives them back."""
+    plain: list[Any] = json.loads(json.dumps(totals))
+    return plain
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,8 @@ class UnitSpec:
     # of another join carry the time of their older half.
     lags: tuple[int, int] = (0, 0)
     options: dict[str, Any] = field(default_factory=dict)
+    # Groups and aggregates, where the units give out totals in place of matches.
+    totals: tuple[Any, dict[str, str]] | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -50,6 +61,7 @@ class UnitSpec:
             "left columns": str(self.schema("left")),
             "right columns": str(self.schema("right")),
             "self-join": self.self_join,
+            **({} if self.totals is None else {"aggregates": _plain(self.totals)}),
         }
 
     def schema(self, side: str) -> pa.Schema:
@@ -71,6 +83,7 @@ class UnitSpec:
             self_join=self.self_join,
             # A micro-batch becomes a segment, which other workers can map; merges are part of it.
             options=Options(**{"threads": 1, **self.options, "merge": "inline", "head_rows": 0}),
+            segments=SEGMENTS if self.totals is None else TOTALS_SEGMENTS,
         )
 
     def core(self, unit: int) -> JoinCore:

@@ -70,7 +70,7 @@ def stream_join(
         check_watermark(left, checked.left_time, "left")
         check_watermark(right, checked.right_time, "right")
     schemas = arrow_schema(left), arrow_schema(right)
-    units = _take_units(left, kind, options)
+    units = take_units(left, kind, options)
     config = JoinConfig(
         on,
         *schemas,
@@ -93,7 +93,7 @@ def stream_join(
         left_schema=schemas[0].serialize().to_pybytes(),
         right_schema=schemas[1].serialize().to_pybytes(),
         label=uuid.uuid4().hex[:12],
-        lags=_lags(left, right, checked),
+        lags=time_lags(left, right, checked),
         options=options,
     )
     output = output_schema(core, left, right)
@@ -102,11 +102,11 @@ def stream_join(
         return static_join(stream, table, spec, "l" if left.isStreaming else "r", output)
     use_rocksdb(left.sparkSession)
     clean_up_after(left.sparkSession)
-    packed = _packed(left, 0, units)
+    rows = packed(left, 0, units)
     if not self_join:
-        packed = packed.union(_packed(right, 1, units))
+        rows = rows.union(packed(right, 1, units))
     timed = isinstance(checked, TimeWindow)
-    joined = packed.groupBy("unit").transformWithStateInPandas(
+    joined = rows.groupBy("unit").transformWithStateInPandas(
         unit_class(spec),
         StructType([*output.fields, StructField(METRICS, StringType())]),
         "Append",
@@ -115,7 +115,8 @@ def stream_join(
     return _finished(joined, output, spec, left, core)
 
 
-def _packed(df: Any, side: int, units: int) -> Any:
+def packed(df: Any, side: int, units: int) -> Any:
+    """A side's rows as blobs, a row for each unit."""
     hashed = F.xxhash64(*[_hashable(field) for field in df.schema.fields]).alias(HASH)
     # By position from here on: mapInArrow takes a name with a dot or a backtick for a path.
     columns = [
@@ -134,7 +135,7 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _take_units(df: Any, how: How, options: dict[str, Any]) -> int:
+def take_units(df: Any, how: How, options: dict[str, Any]) -> int:
     """The number of units: as asked, or one for each state partition and core."""
     asked = options.pop("units", None)
     session = df.sparkSession
@@ -205,7 +206,7 @@ def output_schema(core: JoinCore, left: Any, right: Any) -> StructType:
     )
 
 
-def _lags(left: Any, right: Any, window: Window) -> tuple[int, int]:
+def time_lags(left: Any, right: Any, window: Window) -> tuple[int, int]:
     """How far behind the watermark rows of each side may be, because a join made them."""
     if not isinstance(window, TimeWindow):
         return 0, 0
@@ -216,12 +217,7 @@ def _lags(left: Any, right: Any, window: Window) -> tuple[int, int]:
 
 def _finished(joined: Any, output: StructType, spec: UnitSpec, left: Any, core: JoinCore) -> Any:
     """Observe the units' numbers, then leave only the output's columns."""
-    mark, window = F.col(METRICS), core.config.window
-    numbers = [
-        F.max(F.when(mark.startswith(f"{unit}|"), mark)).alias(f"unit_{unit}")
-        for unit in range(spec.units)
-    ]
-    observed = joined.observe(f"thetajoin_{next(_numbers)}", *numbers).where(mark.isNull())
+    window = core.config.window
     columns = []
     for field in output.fields:
         column = F.col(_quoted(field.name))
@@ -233,4 +229,14 @@ def _finished(joined: Any, output: StructType, spec: UnitSpec, left: Any, core: 
             lag = max(spec.lags) + core.clock.reach["l"]
             column = column.alias(field.name, metadata={WATERMARK: delay, LAG: lag})
         columns.append(column)
-    return observed.select(*columns)
+    return observed(joined, spec.units).select(*columns)
+
+
+def observed(joined: Any, units: int) -> Any:
+    """Observe the units' numbers, and drop the rows that carry them."""
+    mark = F.col(METRICS)
+    numbers = [
+        F.max(F.when(mark.startswith(f"{unit}|"), mark)).alias(f"unit_{unit}")
+        for unit in range(units)
+    ]
+    return joined.observe(f"thetajoin_{next(_numbers)}", *numbers).where(mark.isNull())

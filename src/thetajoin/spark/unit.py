@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.window.spec import TimeWindow
 
 METRICS = "__thetajoin_metrics"
+OnArrival = Callable[[dict[Side, Block]], None]
 # Units whose join a Python worker keeps at hand.
 REMEMBERED = 16
 # Output rows that are worth a batch of their own.
@@ -140,7 +141,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 writer[0].start()
 
             try:
-                for batch in coalesced(core.run(left, right, on_arrival=write)):
+                for batch in coalesced(self._output(core, left, right, write)):
                     yield frame(batch)
             finally:
                 for thread in writer:
@@ -148,7 +149,17 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         if watermark > 0 and any(lags):
             yield from map(frame, core.advance_to(watermark - max(lags)))
         self._save(unit, held, watermark)
-        yield metrics_frame(held, unit, before, time.perf_counter() - begun)
+        yield metrics_frame(held, unit, before, time.perf_counter() - begun, self._schema())
+
+    def _output(
+        self, core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch, write: OnArrival
+    ) -> Iterator[pa.RecordBatch]:
+        """What the new rows cause."""
+        return core.run(left, right, on_arrival=write)
+
+    def _schema(self) -> pa.Schema | None:
+        """The columns of what is given out, where they are not the join's own."""
+        return None
 
     def _load(self, unit: int, remembered: Held | None) -> Held:
         """The unit's join at the state store's version: at hand, mapped, or built again."""
@@ -326,7 +337,13 @@ def frame(batch: pa.RecordBatch) -> pd.DataFrame:
     return pd.DataFrame(arrays, copy=False)
 
 
-def metrics_frame(held: Held, unit: int, before: dict[str, int], seconds: float) -> pd.DataFrame:
+def metrics_frame(
+    held: Held,
+    unit: int,
+    before: dict[str, int],
+    seconds: float,
+    schema: pa.Schema | None = None,
+) -> pd.DataFrame:
     """One row that carries the unit's numbers of this micro-batch."""
     core = held.core
     stores, counters = core.stores, asdict(core.counters)
@@ -347,8 +364,9 @@ def metrics_frame(held: Held, unit: int, before: dict[str, int], seconds: float)
         "folder": str(held.cache.folder.parent),
         "ms": round(seconds * 1000, 1),
     }
-    columns = [pa.nulls(1, field.type) for field in core.layout.schema]
-    row = frame(pa.RecordBatch.from_arrays(columns, schema=core.layout.schema))
+    schema = core.layout.schema if schema is None else schema
+    columns = [pa.nulls(1, field.type) for field in schema]
+    row = frame(pa.RecordBatch.from_arrays(columns, schema=schema))
     text = pa.array([f"{unit}|{json.dumps(numbers)}"], pa.string())
     row[METRICS] = ArrowColumn(text)
     return row

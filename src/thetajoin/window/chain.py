@@ -20,15 +20,17 @@ SMALLEST = 4096
 LARGEST = 1 << 30
 
 
-def next_merge(sizes: Sequence[int], *, bounded: bool) -> tuple[int, int] | None:
+def next_merge(
+    sizes: Sequence[int], *, bounded: bool, segments: int = SEGMENTS
+) -> tuple[int, int] | None:
     """Which neighbours ``[start, end)`` to merge next, oldest first; None if all is well.
 
-    `bounded` says that the window expires, which limits how large a segment may grow.
+    `bounded` says that the window expires, which limits a segment to one part in `segments`.
 
     >>> next_merge([160_000, 10_000, 10_000, 10_000, 10_000], bounded=False)
     (1, 5)
     """
-    limit = max(SMALLEST * FANOUT, sum(sizes) // SEGMENTS) if bounded else LARGEST
+    limit = max(SMALLEST * FANOUT, sum(sizes) // segments) if bounded else LARGEST
     classes = [_size_class(size) for size in sizes]
     end = len(sizes)
     while end > 0:

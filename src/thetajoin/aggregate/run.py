@@ -1,0 +1,319 @@
+"""Aggregating while joining: new rows meet stored rows, and only totals come of it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from thetajoin.aggregate.groups import DENSE
+from thetajoin.aggregate.pairs import PairTotals
+from thetajoin.aggregate.rows import SideRows
+from thetajoin.aggregate.segment import NeedsPairsError, Segment
+from thetajoin.aggregate.solve import Mapper, one_by_one
+from thetajoin.aggregate.spec import AggSpec, parse_aggregates
+from thetajoin.aggregate.state import State, merge
+from thetajoin.batch.keys import Int64, Key
+from thetajoin.engine.block import Block
+from thetajoin.engine.core import SIDES, JoinConfig, JoinCore
+from thetajoin.engine.intake import storage_schema
+from thetajoin.engine.joiner import Joiner, See, sort_probes
+from thetajoin.engine.options import Options
+from thetajoin.engine.rows import Batch, PartRows
+from thetajoin.engine.share import Share
+from thetajoin.engine.spec import OTHER, Part, Side, View
+from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.head import Head
+from thetajoin.index.po_join import PoJoin
+from thetajoin.index.shape import Probe
+from thetajoin.window.spec import FullHistory, Window
+
+# Segments a window's rows are in, at least: totals of a large one cost little more than of a small.
+SEGMENTS = 2
+# Estimated cost in ns of listing a pair and adding it to its group, and of asking for one probe.
+PAIR_NS, ASK_NS = 40.0, 300.0
+
+
+@dataclass(frozen=True)
+class AggConfig:
+    """Everything a query is made of but its rows."""
+
+    on: Any
+    left_schema: pa.Schema
+    right_schema: pa.Schema
+    group_by: Any = ()
+    aggs: Any = None
+    window: Window = field(default_factory=FullHistory)
+    order_by: tuple[str, str] | None = None
+    options: Options = field(default_factory=Options)
+
+    def spec(self) -> AggSpec:
+        """Groups and aggregates, checked."""
+        schemas = (storage_schema(s) for s in (self.left_schema, self.right_schema))
+        return parse_aggregates(self.group_by, self.aggs, *schemas)
+
+    def pruned(self) -> AggConfig:
+        """The same over the columns that matter; every mistake is reported here."""
+        spec, core = self.spec(), self.core()
+        schemas = []
+        for side in SIDES:
+            exprs = [key.expr for part in core.parts for key in part.keys[side]]
+            exprs += [e for part in core.parts for e in (part.residual, part.filters[side]) if e]
+            wanted = {name for expr in exprs for name in expr.columns(side)} | spec.columns(side)
+            if self.order_by is not None:
+                wanted.add(self.order_by[SIDES.index(side)])
+            names = [name for name in core.given[side].names if name in wanted]
+            schemas.append(pa.schema([core.given[side].field(name) for name in names]))
+        return replace(self, left_schema=schemas[0], right_schema=schemas[1])
+
+    def core(self, share: Share | None = None) -> JoinCore:
+        """The join, which lists no pairs; so its output's names do not matter."""
+        names = {*self.left_schema.names, *self.right_schema.names}
+        suffix = "_right"
+        while any(name + suffix in names for name in names):
+            suffix += "_"
+        config = JoinConfig(
+            self.on,
+            self.left_schema,
+            self.right_schema,
+            window=self.window,
+            order_by=self.order_by,
+            suffix=suffix,
+            options=self.options,
+            segments=SEGMENTS,
+        )
+        return JoinCore(config, share)
+
+    def aggregator(self, share: Share | None = None) -> Aggregator:
+        """Ready for rows of these schemas."""
+        return Aggregator(self.core(share), self.spec())
+
+
+class Aggregator:
+    """A join's matches as totals by group."""
+
+    def __init__(self, core: JoinCore, spec: AggSpec) -> None:
+        self.core, self.spec = core, spec
+        self.group_sides = {side for group in spec.groups for side in group.expr.sides()}
+        self.needs_pairs = _across(spec)
+        self._states: list[State] = []
+        self._pool: ThreadPoolExecutor | None = None
+        # How often totals came without pairs, and how often not and why.
+        self.asked = 0
+        self.listed: dict[str, int] = {}
+
+    def run(
+        self,
+        left: pa.RecordBatch | None,
+        right: pa.RecordBatch | None,
+        *,
+        last: bool = False,
+        on_arrival: Any = None,
+    ) -> State:
+        """Take new rows in; what their matches add to the totals."""
+        self._states = [State.nothing(self.spec)]
+        self.core.visit(left, right, self._step, last=last, on_arrival=on_arrival)
+        states, self._states = self._states, []
+        return merge(states)
+
+    def _step(self, side: Side, batch: Batch, blocks: list[Block], see: See | None) -> None:
+        """New rows of one side meet blocks of the other."""
+        if not len(batch):
+            return
+        rows = SideRows(batch.table, side, self.spec)
+        state: State | None = None
+        for at, part in enumerate(self.core.parts):
+            probes: tuple[PartRows, Probe] | None = None
+            for block in blocks:
+                if not block.rows or not len(batch.parts[at]):
+                    continue
+                try:
+                    if self.needs_pairs:
+                        raise NeedsPairsError(self.needs_pairs)
+                    if part.residual is not None:
+                        raise NeedsPairsError(f"{part.residual} is decided by the pair")
+                    if len(self.group_sides) == 2:
+                        self._both(at, part, rows, batch, block, see)
+                    elif OTHER[side] in self.group_sides:
+                        self._turned(at, part, rows, batch, block, see)
+                    else:
+                        state = state or rows.state()
+                        target = self._stored(at, part, block, OTHER[side])
+                        if probes is None:
+                            probes = _probes(part.views[OTHER[side]], batch.parts[at], see)
+                        self._ask(rows, state, *probes, target)
+                    self.asked += 1
+                except NeedsPairsError as reason:
+                    self.listed[str(reason)] = self.listed.get(str(reason), 0) + 1
+                    self._list(at, part, rows, batch, block, see)
+        if state is not None:
+            self._states.append(state.seen())
+
+    def _ask(
+        self, rows: SideRows, state: State, part_rows: PartRows, probe: Probe, target: Segment
+    ) -> None:
+        """Totals of the target's rows for each probe, and the probes' own values as often."""
+        codes = rows.grouping.codes[part_rows.rows]
+        pairs = target.answer(probe, self.spec, state, codes)
+        if rows.arrays():
+            times = np.zeros(rows.table.num_rows, np.int64)
+            times[part_rows.rows] = pairs
+            state.add_rows(rows.grouping.codes, times, rows.arrays())
+
+    def _turned(
+        self, at: int, part: Part, rows: SideRows, batch: Batch, block: Block, see: See | None
+    ) -> None:
+        """The stored rows have the groups: they ask, and the new rows answer."""
+        stored = self._block_rows(block, OTHER[rows.side])
+        target = self._new(at, part, batch, rows.side)
+        asking = _part_rows(block, at, part.views[OTHER[rows.side]])
+        probes = _probes(part.views[rows.side], asking, _seen_from(block, see, len(batch)))
+        state = stored.state()
+        self._ask(stored, state, *probes, target)
+        self._states.append(state.seen())
+
+    def _both(
+        self, at: int, part: Part, rows: SideRows, batch: Batch, block: Block, see: See | None
+    ) -> None:
+        """Groups of both sides: ask once for each group of one side, unless pairs are fewer."""
+        other = OTHER[rows.side]
+        stored = self._block_rows(block, other)
+        target = self._stored(at, part, block, other)
+        part_rows, probe = _probes(part.views[other], batch.parts[at], see)
+        pairs = int(target.count(probe).sum())
+        sizes = rows.grouping.size, stored.grouping.size
+        if pairs * PAIR_NS < min(sizes) * max(len(batch), block.rows) * ASK_NS:
+            raise NeedsPairsError("groups of both sides are many for so few pairs")
+        if sizes[1] <= sizes[0]:
+            view, asking, answering = part.views[other], rows, stored
+            held = _part_rows(block, at, view)
+            arrivals = block.arrivals
+        else:
+            view, asking, answering = part.views[rows.side], stored, rows
+            held, arrivals = batch.parts[at], Arrivals.dense(0, len(batch))
+            asked_rows = _part_rows(block, at, part.views[other])
+            part_rows, probe = _probes(view, asked_rows, _seen_from(block, see, len(batch)))
+        for group in range(answering.grouping.size):
+            chosen = np.flatnonzero(answering.grouping.codes[held.rows] == group)
+            some = held.take(chosen.astype(np.int32))
+            index = PoJoin(view.shape, [some.keys[key] for key in view.stored], some.rows)
+            segment = Segment(index, answering.table, answering.side, arrivals, None, self._mapper)
+            state = asking.state(answering, group)
+            self._ask(asking, state, part_rows, probe, segment)
+            self._states.append(state.seen())
+        self._compact()
+
+    def _list(
+        self, at: int, part: Part, rows: SideRows, batch: Batch, block: Block, see: See | None
+    ) -> None:
+        """List the pairs and add them up chunk by chunk."""
+        core = self.core
+        joiner = Joiner(
+            (part,), core.layout, core.config.options.chunk_rows, core.joiner.threads, True
+        )
+        only = replace(block, indexes=[block.indexes[at]])  # type: ignore[arg-type]
+        stored = self._block_rows(block, OTHER[rows.side])
+        totals = PairTotals(self.spec, rows, stored)
+        alone = Batch(batch.table, (batch.parts[at],))
+        for found in joiner.probe(alone, rows.side, [only], see, want_output=False):
+            totals.add(found.probe_rows, found.stored_rows)
+            self._states += totals.take_full()
+            self._compact()
+        self._states += totals.finish()
+        self._compact()
+
+    def _compact(self) -> None:
+        if len(self._states) > 64 or sum(s.size for s in self._states) > DENSE:
+            self._states = [merge(self._states)]
+
+    def _stored(self, at: int, part: Part, block: Block, side: Side) -> Segment:
+        index = block.indexes[at]
+        memo: dict[Any, Any] | None = None
+        if isinstance(index, Head):
+            keys, rid = index.rows()
+            index = PoJoin(index.shape, list(keys), rid)
+        else:
+            memo = block.derived.setdefault(("aggregate", at), {})
+        return Segment(index, block.table, side, block.arrivals, memo, self._mapper)
+
+    def _new(self, at: int, part: Part, batch: Batch, side: Side) -> Segment:
+        view, rows = part.views[side], batch.parts[at]
+        index = PoJoin(view.shape, [rows.keys[key] for key in view.stored], rows.rows)
+        return Segment(index, batch.table, side, Arrivals.dense(0, len(batch)), None, self._mapper)
+
+    def _block_rows(self, block: Block, side: Side) -> SideRows:
+        key = ("aggregate", "rows")
+        if any(isinstance(index, Head) for index in block.indexes):
+            return SideRows(block.table, side, self.spec)
+        if key not in block.derived:
+            block.derived[key] = SideRows(block.table, side, self.spec)
+        found: SideRows = block.derived[key]
+        return found
+
+    @property
+    def _mapper(self) -> Mapper:
+        if self.core.joiner.threads == 1:
+            return one_by_one
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.core.joiner.threads)
+        pool = self._pool
+        return lambda work, items: list(pool.map(work, items))
+
+
+def _across(spec: AggSpec) -> str:
+    """Why the pairs are needed whatever the condition; empty if they are not."""
+    for expr in [*(g.expr for g in spec.groups), *(t.expr for t in spec.terms)]:
+        if len(expr.sides()) == 2:
+            return f"{expr} names both sides"
+    return ""
+
+
+def _probes(view: View, rows: PartRows, see: See | None) -> tuple[PartRows, Probe]:
+    """The rows in an order that suits the index, and what they ask of it."""
+    rows = sort_probes(view, rows)
+    low = high = None
+    if see is not None:
+        low = None if see.low is None else see.low[rows.rows]
+        high = None if see.high is None else see.high[rows.rows]
+    return rows, Probe(view.intervals(rows.keys), len(rows), low, high)
+
+
+def _part_rows(block: Block, at: int, view: View) -> PartRows:
+    """A block's rows with their keys again, from its index."""
+    index = block.indexes[at]
+    if isinstance(index, Head):
+        head_keys, rid = index.rows()
+        found: list[Key] = list(head_keys)
+    else:
+        found, rid = index.keys(), index.rid
+    keys: dict[int, Key] = dict(zip(view.stored, found, strict=True))
+    return PartRows(rid, [keys[key] for key in range(len(keys))])
+
+
+def _seen_from(block: Block, see: See | None, rows: int) -> See | None:
+    """What new rows may see of a block, as what its rows may see of the new ones.
+
+    Later rows see later ones: both bounds never go down, so a stored row is seen by a range.
+    """
+    if see is None:
+        return None
+    numbers = _numbers(block.arrivals)
+    low: Int64 = np.zeros(numbers.size, np.int64)
+    high: Int64 = np.full(numbers.size, rows - 1, np.int64)
+    if see.high is not None:
+        low = np.searchsorted(see.high, numbers, side="left").astype(np.int64)
+    if see.low is not None:
+        high = np.searchsorted(see.low, numbers, side="right").astype(np.int64) - 1
+    return See(low, high)
+
+
+def _numbers(arrivals: Arrivals) -> Int64:
+    """The arrival number of each row."""
+    numbers = np.arange(arrivals.rows, dtype=np.int64)
+    starts = [*arrivals.starts, arrivals.rows]
+    for first, start, end in zip(arrivals.firsts, starts[:-1], starts[1:], strict=True):
+        numbers[start:end] += first - start
+    return numbers

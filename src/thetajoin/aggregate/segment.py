@@ -1,0 +1,173 @@
+"""One side's rows as something that can be asked: an index, and its columns as a plane."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from thetajoin.aggregate.columns import Piece, pieces_of, present, ranks_of
+from thetajoin.aggregate.solve import MOST_ORDERS, Answer, Axis, Mapper, Plane, solve
+from thetajoin.aggregate.spec import AggSpec
+from thetajoin.aggregate.state import State
+from thetajoin.batch.keys import Int64
+from thetajoin.engine.rows import evaluate_side
+from thetajoin.engine.spec import Side
+from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.po_join import PoJoin
+from thetajoin.index.shape import Probe
+from thetajoin.kernels import wide
+from thetajoin.kernels.order import gather, order_of
+
+
+class NeedsPairsError(Exception):
+    """The aggregates of some rows cannot be had without listing the matches; says why."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the rows of a plane's sums and ranks mean: term numbers with pieces or rows by rank."""
+
+    pieces: list[tuple[int, Piece | None]]
+    extremes: list[tuple[int, Int64]]
+
+
+@dataclass
+class Segment:
+    """Rows of one side, indexed; `memo` keeps what later questions can use, None keeps nothing."""
+
+    index: PoJoin
+    table: pa.RecordBatch
+    side: Side
+    arrivals: Arrivals
+    memo: dict[Any, Any] | None
+    mapper: Mapper
+
+    def _kept(self, key: str, make: Any) -> Any:
+        if self.memo is None:
+            return make()
+        if key not in self.memo:
+            self.memo[key] = make()
+        return self.memo[key]
+
+    def count(self, probe: Probe) -> Int64:
+        """How many rows each probe matches."""
+        memo = None if self.memo is None else self.memo.setdefault("counting", {})
+        plane = Plane(self.index.size, [], [], memo, self.mapper)
+        pairs: Int64 = self._solved(probe, plane).totals[0]
+        return pairs
+
+    def answer(self, probe: Probe, spec: AggSpec, state: State, codes: Int64) -> Int64:
+        """Add each probe's matches to the state's group ``codes``; how many there were of each."""
+        plane, layout = self._kept("plane", lambda: self._plane(spec))
+        plane.mapper = self.mapper
+        found = self._solved(probe, plane)
+        pairs: Int64 = found.totals[0]
+        wide.count_at(codes, pairs, state.pairs)
+        floats: dict[int, list[tuple[Piece, Int64]]] = {}
+        for (at, piece), totals in zip(layout.pieces, found.totals[1:], strict=True):
+            if piece is None:
+                wide.count_at(codes, totals, state.counts[at])
+            elif state.sums[at].words:
+                wide.add_at(codes, totals, piece.shift, *state.sums[at].words[piece.word])
+            else:
+                floats.setdefault(at, []).append((piece, totals))
+        for at in self._counted(spec):
+            if at not in {number for number, piece in layout.pieces if piece is None}:
+                wide.count_at(codes, pairs, state.counts[at])
+        for at, pieces in floats.items():
+            _add_floats(state, at, pieces, codes)
+        for (at, by_rank), least in zip(layout.extremes, found.least, strict=True):
+            of_group = np.full(state.size, np.iinfo(np.int64).max, np.int64)
+            wide.least_at(codes, least, of_group)
+            state.add_best(at, of_group, self._array(spec, at), by_rank)
+        return pairs
+
+    def _counted(self, spec: AggSpec) -> list[int]:
+        return [
+            at
+            for at, term in enumerate(spec.terms)
+            if term.side == self.side and term.kind == "count"
+        ]
+
+    def _array(self, spec: AggSpec, at: int) -> pa.Array:
+        return evaluate_side(spec.terms[at].expr, self.side, self.table)
+
+    def _plane(self, spec: AggSpec) -> tuple[Plane, Layout]:
+        """The terms' values in primary order: pieces to add up, ranks to take the least of."""
+        rid, sums, ranks = self.index.rid, [], []
+        layout = Layout([], [])
+        for at, term in enumerate(spec.terms):
+            if term.side != self.side:
+                continue
+            array = self._array(spec, at)
+            if term.kind == "count":
+                if array.null_count:
+                    layout.pieces.append((at, None))
+                    sums.append(gather(present(array).astype(np.int64), rid))
+            elif term.kind == "sum":
+                pieces = pieces_of(array, self.index.size)
+                if pieces is None:
+                    raise NeedsPairsError(f"{term.expr} has values too far apart to add exactly")
+                for piece in pieces:
+                    layout.pieces.append((at, piece))
+                    sums.append(gather(piece.values, rid))
+            else:
+                rank, by_rank = ranks_of(array, largest=term.kind == "max")
+                layout.extremes.append((at, by_rank))
+                ranks.append(gather(rank, rid))
+        memo: dict[Any, Any] | None = None if self.memo is None else {}
+        return Plane(self.index.size, sums, ranks, memo, self.mapper), layout
+
+    def _solved(self, probe: Probe, plane: Plane) -> Answer:
+        """Each probe's matches, as totals and least ranks."""
+        answer = Answer.empty(plane, probe.size)
+        visible = probe.visible(self.arrivals) if self.index.size and probe.size else None
+        if visible is None:
+            return answer
+        spans = self.index.spans(probe)
+        if spans is None:
+            raise NeedsPairsError("two sets of equal keys share a hash")
+        axes = [
+            Axis(order, *span, name=dim, rising=spans.rising.get(dim))
+            for dim, order, span in spans.others
+        ]
+        if visible[0]:
+            axes.append(self._arrival_axis(visible[1], visible[2]))
+        if len(axes) + len(spans.excluded) + 1 > MOST_ORDERS:
+            raise NeedsPairsError(f"more than {MOST_ORDERS} orders of rows decide")
+        around = [
+            (
+                Axis(order, spans.runs[0], span[0], name=("not", dim)),
+                Axis(order, span[1], spans.runs[1], name=("not", dim)),
+            )
+            for dim, order, span in spans.excluded
+        ]
+        for outside in itertools.product(*around):
+            answer.add(solve(plane, spans.primary, [*outside, *axes]))
+        return answer
+
+    def _arrival_axis(self, low: Int64, high: Int64) -> Axis:
+        order = self._kept("arrival", lambda: order_of(self.index.rid.astype(np.int64)))
+        numbers = gather(self.index.rid, order)
+        start = np.searchsorted(numbers, low, side="left").astype(np.int32)
+        end = np.searchsorted(numbers, high, side="right").astype(np.int32)
+        return Axis(order, start, np.maximum(start, end), name="arrival")
+
+
+def _add_floats(state: State, at: int, pieces: list[tuple[Piece, Int64]], codes: Int64) -> None:
+    """Add the exact sums of a float's pieces, rounded once for each group."""
+    sums = state.sums[at]
+    for piece, totals in sorted(pieces, key=lambda item: -item[0].shift):
+        if piece.special is not None:
+            touched = np.zeros(state.size, np.int64)
+            wide.count_at(codes, totals, touched)
+            with np.errstate(invalid="ignore"):
+                sums.floats[touched > 0] += piece.special
+            continue
+        high, low = np.zeros(state.size, np.int64), np.zeros(state.size, np.uint64)
+        wide.add_at(codes, totals, 0, high, low)
+        wide.to_floats(high, low, piece.shift, sums.floats, sums.errors)

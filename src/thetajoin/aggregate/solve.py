@@ -1,0 +1,334 @@
+"""Sums, counts and extremes of the rows inside boxes, without visiting the rows.
+
+A segment's rows stand in several orders, one for each key. A probe asks for a range of positions in
+each of them, so its matches are the points of a permutation (or of several) inside a box:
+
+| orders | counts and sums | extremes |
+| --- | --- | --- |
+| 1 | running sums | a segment tree |
+| 2 | a sweep, or a summed-area table that is kept with the segment | a sweep |
+| 3 | one order's ranges as nodes of a binary tree: inside a node two orders are left | the same |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thetajoin.batch.keys import Int64
+from thetajoin.kernels import grid, nodes, sweep, wide
+from thetajoin.kernels.order import gather, inverse, is_sorted, order_of
+
+Int32 = NDArray[np.int32]
+Ranges = tuple[Int32, Int32]
+NONE = np.iinfo(np.int64).max  # the rank of no row at all
+MOST_ORDERS = 3
+# A summed-area table is asked where questions are this many times fewer than rows.
+GRID_RATIO = 12
+Mapper = Callable[[Callable[[int], None], Iterable[int]], Any]
+
+
+def one_by_one(work: Callable[[int], None], items: Iterable[int]) -> None:
+    """The mapper that uses this thread alone."""
+    for item in items:
+        work(item)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Another order of the rows: position to primary position, and each probe's range in it."""
+
+    order: Int32
+    start: Int32
+    end: Int32
+    # Names the order among those of its plane, where something may be kept for it.
+    name: Any = None
+    # Probes in an order in which the ranges probably go up, because their keys do.
+    rising: Int32 | None = None
+
+
+@dataclass
+class Plane:
+    """Rows in primary order: columns to add up and ranks to take the least of.
+
+    `memo` keeps what depends on the rows alone; a plane that is used once needs none.
+    """
+
+    size: int
+    sums: list[Int64]
+    ranks: list[Int64]
+    memo: dict[Any, Any] | None = None
+    mapper: Mapper = field(default=one_by_one)
+
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Something computed from the rows, kept if this plane keeps anything."""
+        if self.memo is None:
+            return make()
+        if key not in self.memo:
+            self.memo[key] = make()
+        return self.memo[key]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``totals[0]`` counts rows, the others are the columns' sums; `least` are the least ranks."""
+
+    totals: NDArray[np.int64]
+    least: NDArray[np.int64]
+
+    @staticmethod
+    def empty(plane: Plane, size: int) -> Answer:
+        """No rows for anyone."""
+        return Answer(
+            np.zeros((1 + len(plane.sums), size), np.int64),
+            np.full((len(plane.ranks), size), NONE, np.int64),
+        )
+
+    def add(self, other: Answer) -> None:
+        """Take in the answer for other rows."""
+        np.add(self.totals, other.totals, out=self.totals)
+        np.minimum(self.least, other.least, out=self.least)
+
+    def add_at(self, rows: Int64, other: Answer) -> None:
+        """Take in answers for some of the probes; one may be there twice."""
+        for mine, theirs in zip(self.totals, other.totals, strict=True):
+            wide.count_at(rows, theirs, mine)
+        for mine, theirs in zip(self.least, other.least, strict=True):
+            wide.least_at(rows, theirs, mine)
+
+
+def solve(plane: Plane, primary: Ranges, axes: list[Axis]) -> Answer:
+    """The rows in each probe's box; at most `MOST_ORDERS` orders with the primary one."""
+    if plane.size == 0 or not len(primary[0]):
+        return Answer.empty(plane, len(primary[0]))
+    if not axes:
+        return _one(plane, primary)
+    if len(axes) == 1:
+        return _two(plane, primary, axes[0])
+    if len(axes) + 1 > MOST_ORDERS:
+        raise ValueError(f"{len(axes) + 1} orders")
+    return _by_nodes(plane, primary, axes[-1], axes[:-1])
+
+
+def _one(plane: Plane, primary: Ranges) -> Answer:
+    starts, ends = primary
+    answer = Answer.empty(plane, starts.size)
+    answer.totals[0] = np.maximum(ends - starts, 0)
+
+    def column(at: int) -> None:
+        wide.range_sums(_running(plane, at), starts, ends, answer.totals[at + 1])
+
+    plane.mapper(column, range(len(plane.sums)))
+    for at, ranks in enumerate(plane.ranks):
+        sweep.least_in_ranges(ranks, starts, ends, answer.least[at])
+    return answer
+
+
+def _running(plane: Plane, at: int) -> Int64:
+    def make() -> Int64:
+        out = np.empty(plane.size + 1, np.int64)
+        wide.running_sums(plane.sums[at], out)
+        return out
+
+    found: Int64 = plane.kept(("running", at), make)
+    return found
+
+
+def _two(plane: Plane, primary: Ranges, axis: Axis) -> Answer:
+    answer = Answer.empty(plane, primary[0].size)
+    if (
+        plane.memo is not None
+        and axis.name is not None
+        and primary[0].size * GRID_RATIO < plane.size
+    ):
+        _ask_grid(plane, primary, axis, answer)
+    else:
+        _sweep_sums(plane, primary, axis, answer)
+    if plane.ranks:
+        _least_of_two(plane, primary, axis, answer)
+    return answer
+
+
+def _ask_grid(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None:
+    # Cells of such a size that there are at most four for each row.
+    shift = next(s for s in range(32) if ((plane.size >> s) + 2) ** 2 <= 4 * plane.size + 64)
+    side = (plane.size >> shift) + 2
+    name = axis.name
+    place = plane.kept(("place", name), lambda: inverse(axis.order))
+    box = (*primary, axis.start, axis.end)
+
+    def table(at: int) -> NDArray[np.int64]:
+        cells = np.zeros((side, side), np.int64)
+        values = plane.sums[at - 1] if at else _NOTHING
+        grid.build_grid(place, values, at > 0, shift, cells)
+        return cells
+
+    def column(at: int) -> None:
+        cells = plane.kept(("grid", name, at), lambda: table(at))
+        if at == 0:
+            grid.count_in_grid(place, axis.order, shift, cells, *box, answer.totals[0])
+            return
+        by_x = plane.sums[at - 1]
+        by_y = plane.kept(("by", name, at), lambda: gather(by_x, axis.order))
+        grid.sum_in_grid(place, axis.order, by_x, by_y, shift, cells, *box, answer.totals[at])
+
+    plane.mapper(column, range(1 + len(plane.sums)))
+
+
+def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None:
+    starts, ends = primary
+    some = (starts < ends) & (axis.start < axis.end)
+    # What reaches the order's end is taken from the whole range, so that nobody asks at the end.
+    to_end = some & (axis.end == plane.size)
+    upper = _chosen(some & ~to_end, axis.rising)
+    lower = _chosen(some & (axis.start > 0), axis.rising)
+    at = np.concatenate([axis.end[upper], axis.start[lower]]).astype(np.int64)
+    signs = np.ones(at.size, np.int64)
+    signs[upper.size :] = -1
+    asked = np.concatenate([upper, lower])
+    if not is_sorted(at):
+        order = order_of(at)
+        at, signs, asked = gather(at, order), gather(signs, order), gather(asked, order)
+    whole = np.flatnonzero(to_end)
+
+    def column(at_column: int) -> None:
+        out = answer.totals[at_column]
+        if at_column == 0:
+            out[whole] = (ends - starts)[whole]
+            sweep.sweep_count(axis.order, at, asked, signs, starts, ends, out)
+            return
+        if whole.size:
+            ranges = np.zeros(whole.size, np.int64)
+            sums = _running(plane, at_column - 1)
+            wide.range_sums(sums, starts[whole], ends[whole], ranges)
+            out[whole] = ranges
+        values = plane.sums[at_column - 1]
+        sweep.sweep_sum(axis.order, values, at, asked, signs, starts, ends, out)
+
+    plane.mapper(column, range(1 + len(plane.sums)))
+
+
+def _chosen(mask: NDArray[np.bool_], rising: Int32 | None) -> NDArray[Any]:
+    """The probes of a mask, in a given order."""
+    if rising is None:
+        return np.flatnonzero(mask)
+    return rising if mask.all() else rising[mask[rising]]
+
+
+def _least_of_two(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None:
+    """Extremes cannot be subtracted: a sweep needs an order in which all ranges share an end."""
+    (starts, ends), n = primary, plane.size
+    some = np.flatnonzero((starts < ends) & (axis.start < axis.end))
+    if not some.size:
+        return
+    x, y = (starts, ends), (axis.start, axis.end)
+    if not _shared_end(y, some, n) and _shared_end(x, some, n):
+        place = inverse(axis.order)
+        _sweep_least([gather(r, axis.order) for r in plane.ranks], place, x, y, some, n, answer)
+    elif _shared_end(y, some, n):
+        _sweep_least(plane.ranks, axis.order, y, x, some, n, answer)
+    else:
+        only = Plane(n, [], plane.ranks)
+        found = _by_nodes(only, primary, axis, [])
+        np.minimum(answer.least, found.least, out=answer.least)
+
+
+def _shared_end(ranges: Ranges, some: Int64, n: int) -> bool:
+    return bool((ranges[0][some] == 0).all() or (ranges[1][some] == n).all())
+
+
+def _sweep_least(
+    ranks: list[Int64],
+    perm: Int32,
+    swept: Ranges,
+    inside: Ranges,
+    some: Int64,
+    n: int,
+    answer: Answer,
+) -> None:
+    if (swept[0][some] == 0).all():
+        at = swept[1][some].astype(np.int64)
+    else:
+        perm, at = perm[::-1], n - swept[0][some].astype(np.int64)
+    order = order_of(at)
+    at, asked = gather(at, order), gather(some, order)
+    for out, column in zip(answer.least, ranks, strict=True):
+        sweep.sweep_least(perm, column, at, asked, *inside, out)
+
+
+def _by_nodes(plane: Plane, primary: Ranges, axis: Axis, rest: list[Axis]) -> Answer:
+    """One order's ranges cut into nodes of a binary tree: inside a node that order is done with.
+
+    A level's nodes are solved together: its rows sorted by node are a segment whose runs they are.
+    """
+    answer = Answer.empty(plane, primary[0].size)
+    n = plane.size
+    places = np.stack([np.arange(n, dtype=np.int32), *(inverse(other.order) for other in rest)])
+    low = np.stack([primary[0], *(other.start for other in rest)])
+    high = np.stack([primary[1], *(other.end for other in rest)])
+    empty = (low >= high).any(axis=0)
+    start, end = axis.start, np.where(empty, axis.start, axis.end).astype(np.int32)
+    sums = np.stack(plane.sums) if plane.sums else np.zeros((0, n), np.int64)
+    ranks = np.stack(plane.ranks) if plane.ranks else np.zeros((0, n), np.int64)
+    nodes.scan_ends(
+        axis.order, start, end, places, low, high, sums, ranks, answer.totals, answer.least
+    )
+    per_level = np.zeros(40, np.int64)
+    nodes.count_nodes(start, end, per_level)
+    for level in np.flatnonzero(per_level):
+        node, asked = (np.empty(per_level[level], np.int64) for _ in range(2))
+        nodes.list_nodes(start, end, level, node, asked)
+        _solve_level(plane, axis, int(level), node, asked, places, low, high, answer)
+    return answer
+
+
+def _solve_level(
+    plane: Plane,
+    axis: Axis,
+    level: int,
+    node: Int64,
+    asked: Int64,
+    places: Int32,
+    low: Int32,
+    high: Int32,
+    answer: Answer,
+) -> None:
+    shift, n = nodes.LEAF + level, plane.size
+    wanted = np.zeros((n >> shift) + 1, np.bool_)
+    nodes.mark_at(node, wanted)
+    number = np.arange(n, dtype=np.int64) >> shift
+    chosen = wanted[number]
+    of, rows = number[chosen], axis.order[chosen]
+    runs = tuple(
+        np.searchsorted(of, node, side=side).astype(np.int32) for side in ("left", "right")
+    )
+
+    def ranges(place: Int32, by: Int32, at: int) -> Ranges:
+        keys = gather(place, by)
+        out = []
+        for ends in (low[at], high[at]):
+            found = np.empty(node.size, np.int32)
+            nodes.place_in_runs(keys, *runs, gather(ends, asked), found)
+            out.append(found)
+        return out[0], out[1]
+
+    by_primary = gather(rows, order_of(of * n + rows))
+    first = ranges(places[0], by_primary, 0)
+    axes = []
+    for at in range(1, len(places)):
+        order = order_of(of * n + places[at][by_primary])
+        axes.append(Axis(order, *ranges(places[at], gather(by_primary, order), at)))
+    part = Plane(
+        rows.size,
+        [gather(column, by_primary) for column in plane.sums],
+        [gather(column, by_primary) for column in plane.ranks],
+        mapper=plane.mapper,
+    )
+    answer.add_at(asked, solve(part, first, axes))
+
+
+_NOTHING: Int64 = np.zeros(0, np.int64)

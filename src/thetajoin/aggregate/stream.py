@@ -1,0 +1,147 @@
+"""StreamAggregate: running totals over the matches of two streams inside one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from thetajoin.aggregate.groups import group_rows
+from thetajoin.aggregate.run import AggConfig
+from thetajoin.aggregate.state import State, merge, result
+from thetajoin.batch.tables import to_batch
+from thetajoin.engine import snapshot as snapshots
+from thetajoin.engine.intake import conform
+from thetajoin.engine.options import Options
+from thetajoin.engine.spec import Side
+from thetajoin.engine.stream import check_order, check_window
+from thetajoin.errors import SnapshotError
+from thetajoin.predicate import condition_text
+from thetajoin.window.spec import Window, window_from_dict
+
+
+class StreamAggregate:
+    """Aggregates over all matches so far, by group; exact whatever the batching.
+
+    >>> import thetajoin as tj
+    >>> rows = pa.table({"k": ["a", "b"], "x": [1, 5]})
+    >>> totals = StreamAggregate(
+    ...     "l.x < r.x",
+    ...     group_by="l.k",
+    ...     aggs={"n": "count(*)"},
+    ...     window=tj.FullHistory(),
+    ...     left_schema=rows.schema,
+    ...     right_schema=rows.schema,
+    ... )
+    >>> totals.push(left=rows, right=rows).to_pydict()
+    {'k': ['a'], 'n': [1]}
+    >>> totals.push(right=pa.table({"k": ["c"], "x": [9]})).to_pydict()
+    {'k': ['a', 'b'], 'n': [2, 1]}
+    """
+
+    def __init__(
+        self,
+        on: Any,
+        *,
+        aggs: Mapping[str, str],
+        left_schema: pa.Schema,
+        right_schema: pa.Schema,
+        group_by: Any = (),
+        window: Window | None = None,
+        order_by: str | tuple[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        """Check everything that can be checked without rows."""
+        self._given: dict[Side, pa.Schema] = {"l": left_schema, "r": right_schema}
+        self._config = AggConfig(
+            condition_text(on),
+            left_schema,
+            right_schema,
+            group_by,
+            aggs,
+            window=check_window(window),
+            order_by=check_order(order_by),
+            options=Options.parse(options),
+        ).pruned()
+        self._aggregator = self._config.aggregator()
+        self._state = State.nothing(self._aggregator.spec)
+
+    def push(self, left: Any = None, right: Any = None) -> pa.Table:
+        """Take the next micro-batch; the totals, as they are now, of the groups it changed."""
+        batches = [
+            None if table is None else self._needed(to_batch(table, name), side)
+            for table, name, side in ((left, "left", "l"), (right, "right", "r"))
+        ]
+        change = self._aggregator.run(*batches)
+        self._state = merge([self._state, change])
+        return result(self._of(change))
+
+    def _needed(self, batch: pa.RecordBatch, side: Any) -> pa.RecordBatch:
+        whole = conform(batch, self._given[side], side)
+        schema = self._config.left_schema if side == "l" else self._config.right_schema
+        return whole.select(schema.names)
+
+    def _of(self, change: State) -> State:
+        """The whole state of the groups in a change."""
+        change = change.seen()
+        if not change.keys:
+            return self._state
+        keys = [
+            pa.concat_arrays([mine, other])
+            for mine, other in zip(self._state.keys, change.keys, strict=True)
+        ]
+        codes = group_rows(keys, self._state.size + change.size).codes
+        changed = np.isin(codes[: self._state.size], codes[self._state.size :])
+        return self._state.take(np.flatnonzero(changed))
+
+    def advance(self, watermark: Any) -> None:
+        """Move event time to `watermark`: no row older than it will be taken in any more."""
+        for _ in self._aggregator.core.advance(watermark):
+            pass
+
+    def result(self) -> pa.Table:
+        """The totals of all groups."""
+        return result(self._state)
+
+    def snapshot(self) -> bytes:
+        """The whole state as bytes that `restore` reads; no pickle."""
+        config = self._config
+        saved = snapshots.Saved(
+            config={
+                "on": config.on,
+                "group_by": config.group_by,
+                "aggs": dict(config.aggs),
+                "window": config.window.to_dict(),
+                "order_by": config.order_by,
+                "options": asdict(config.options),
+            },
+            schemas={"left": self._given["l"], "right": self._given["r"]},
+            early=[],
+            owed=[self._state.to_batch()],
+        )
+        return snapshots.write(saved, self._aggregator.core)
+
+    @classmethod
+    def restore(cls, data: bytes) -> StreamAggregate:
+        """The operator that `snapshot` saved; it goes on exactly where that one stood."""
+        saved, fill = snapshots.read(data)
+        config = dict(saved.config)
+        if "aggs" not in config:
+            raise SnapshotError("this is the snapshot of a StreamJoin, not of a StreamAggregate")
+        order_by = config["order_by"]
+        stream = cls(
+            config["on"],
+            aggs=config["aggs"],
+            group_by=config["group_by"],
+            window=window_from_dict(config["window"]),
+            order_by=None if order_by is None else tuple(order_by),
+            left_schema=saved.schemas["left"],
+            right_schema=saved.schemas["right"],
+            **config["options"],
+        )
+        fill(stream._aggregator.core)
+        stream._state = State.from_batch(stream._aggregator.spec, saved.owed[0])
+        return stream

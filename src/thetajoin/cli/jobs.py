@@ -1,0 +1,203 @@
+"""Job files: sources, query, window, sink, checkpoint and trigger, checked before anything starts.
+
+A job is TOML:
+
+```toml
+query = "SELECT dc1.rack, count(*) AS n FROM dc1, dc2 WHERE dc1.rp < dc2.rp GROUP BY dc1.rack"
+checkpoint = "ck"          # streams only
+trigger = "10 seconds"     # or "available-now"; streams only
+
+[sources.dc1]
+path = "dc1"               # a file, or a folder of Parquet files
+stream = true              # read as it grows, on Spark
+watermark = "ts 10 seconds"
+
+[sources.dc2]
+path = "dc2.parquet"
+
+[window]                   # where the query has none
+time = "5 minutes"         # with on = "ts"; or count = 1000000 with slide = 100000
+on = "ts"
+
+[sink]
+path = "out"
+format = "parquet"         # parquet, csv or arrow; with streams parquet, csv or json
+mode = "append"            # or update; streams only
+```
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from thetajoin.errors import OptionError, nearest
+from thetajoin.window.spec import CountWindow, TimeWindow, Window
+
+_KEYS: dict[str, dict[str, type]] = {
+    "job": {
+        "query": str,
+        "sources": dict,
+        "window": dict,
+        "sink": dict,
+        "checkpoint": str,
+        "trigger": str,
+    },
+    "source": {"path": str, "format": str, "stream": bool, "watermark": str},
+    "window": {"time": str, "count": int, "slide": int, "on": object},
+    "sink": {"path": str, "format": str, "mode": str},
+}
+_FORMATS = ("parquet", "csv", "arrow")
+_STREAM_FORMATS = ("parquet", "csv", "json", "console")
+NOW = "available-now"
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A table that the query names."""
+
+    path: Path
+    format: str
+    stream: bool = False
+    watermark: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checked job file."""
+
+    query: str
+    sources: dict[str, SourceSpec]
+    window: tuple[Window, Any] | None = None
+    sink: Path | None = None
+    sink_format: str = "parquet"
+    mode: str = "append"
+    checkpoint: Path | None = None
+    trigger: str = NOW
+    base: Path = field(default_factory=Path)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether any source grows while the job runs."""
+        return any(source.stream for source in self.sources.values())
+
+
+def read_job(path: Path) -> Job:
+    """Read and check a job file; paths in it are relative to it."""
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise OptionError(f"cannot read the job {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path} is not a job file (TOML): {error}") from error
+    return check_job(data, path)
+
+
+def check_job(data: dict[str, Any], path: Path) -> Job:
+    """Everything about a job that can be known before it starts."""
+    where = path.name
+    _check(data, "job", where)
+    for key in ("query", "sources"):
+        if key not in data:
+            raise OptionError(f"{where} has no {key!r}")
+    sources = {
+        name: _source(value, f"{where}, source {name!r}", path.parent)
+        for name, value in data["sources"].items()
+    }
+    job = Job(
+        query=data["query"],
+        sources=sources,
+        window=_window(data["window"], where) if "window" in data else None,
+        checkpoint=path.parent / data["checkpoint"] if "checkpoint" in data else None,
+        trigger=data.get("trigger", NOW),
+        base=path.parent,
+        **_sink(data.get("sink"), where, path.parent),
+    )
+    return _consistent(job, data, where)
+
+
+def _check(data: Any, kind: str, where: str) -> None:
+    if not isinstance(data, dict):
+        raise OptionError(f"{where}: {kind} must be a table of keys")
+    known = _KEYS[kind]
+    for key, value in data.items():
+        if key not in known:
+            raise OptionError(f"{where}: unknown key {key!r}: {nearest(key, known)}")
+        wanted = known[key]
+        wrong = not isinstance(value, wanted) or (wanted is int and isinstance(value, bool))
+        if wrong:
+            raise OptionError(f"{where}: {key} = {value!r} must be a {wanted.__name__}")
+
+
+def _source(data: Any, where: str, base: Path) -> SourceSpec:
+    _check(data, "source", where)
+    if "path" not in data:
+        raise OptionError(f"{where} has no 'path'")
+    path = base / data["path"]
+    if not path.exists():
+        raise OptionError(f"{where}: there is no {path}")
+    stream = data.get("stream", False)
+    form = data.get("format") or (path.suffix.lstrip(".") if path.is_file() else "parquet")
+    _one_of(form, ("parquet", "csv", "json") if stream else _FORMATS, "format", where)
+    mark = None
+    if "watermark" in data:
+        column, _, delay = data["watermark"].partition(" ")
+        if not delay:
+            raise OptionError(f"{where}: watermark = {data['watermark']!r}: write 'ts 10 seconds'")
+        mark = column, delay
+    return SourceSpec(path, form, stream, mark)
+
+
+def _one_of(value: str, known: tuple[str, ...], key: str, where: str) -> None:
+    if value not in known:
+        raise OptionError(f"{where}: {key} = {value!r}: {nearest(value, known)}")
+
+
+def _window(data: Any, where: str) -> tuple[Window, Any]:
+    where = f"{where}, window"
+    _check(data, "window", where)
+    on = data.get("on")
+    if on is not None and not isinstance(on, str):
+        if not isinstance(on, list) or len(on) != 2 or not all(isinstance(n, str) for n in on):
+            raise OptionError(f"{where}: on = {on!r}: a column, or two, one for each table")
+        on = (on[0], on[1])
+    if ("time" in data) == ("count" in data):
+        raise OptionError(f"{where}: give either time or count")
+    if "time" in data:
+        if "slide" in data:
+            raise OptionError(f"{where}: slide belongs to a window by count")
+        return TimeWindow(data["time"], time=on), None
+    return CountWindow(data["count"], data.get("slide", 1)), on
+
+
+def _sink(data: Any, where: str, base: Path) -> dict[str, Any]:
+    if data is None:
+        return {}
+    where = f"{where}, sink"
+    _check(data, "sink", where)
+    mode = data.get("mode", "append")
+    _one_of(mode, ("append", "update"), "mode", where)
+    path = base / data["path"] if "path" in data else None
+    form = data.get("format") or (path.suffix.lstrip(".") if path and path.suffix else "parquet")
+    return {"sink": path, "sink_format": form, "mode": mode}
+
+
+def _consistent(job: Job, data: dict[str, Any], where: str) -> Job:
+    formats = _STREAM_FORMATS if job.streaming else _FORMATS
+    if job.sink is not None or "sink" in data:
+        _one_of(job.sink_format, formats, "format", f"{where}, sink")
+    if not job.streaming:
+        for key in ("checkpoint", "trigger"):
+            if key in data:
+                raise OptionError(f"{where}: {key} is for streams, and no source has stream = true")
+        return job
+    if job.sink_format != "console":
+        if job.sink is None:
+            raise OptionError(f"{where}: a streaming job needs a [sink] with a path")
+        if job.checkpoint is None:
+            raise OptionError(f"{where}: a streaming job needs a checkpoint")
+        if job.mode == "update":
+            raise OptionError(f"{where}, sink: files take mode 'append' only; use format 'console'")
+    return job

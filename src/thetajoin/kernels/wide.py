@@ -1,0 +1,179 @@
+"""Exact sums: 128-bit accumulators of groups, and numbers cut into pieces whose sums fit 64 bits.
+
+A sum over a segment's rows is one int64. It never overflows, because a value with too many bits is
+cut into pieces first. What groups add up over probes is 128 bits wide: a high and a low word.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from thetajoin.kernels.jit import kernel, trailing_zeros
+
+HALF = np.uint64(32)
+LOW = np.uint64(0xFFFFFFFF)
+UNSIGNED = np.uint64(0x7FFFFFFFFFFFFFFF)
+FRACTION = 53  # bits of a double's fraction, the leading one included
+
+
+@kernel
+def running_sums(values, out):
+    """Sums of all values before each position, and in the end of all."""
+    total = np.int64(0)
+    for i in range(values.size):
+        out[i] = total
+        total += values[i]
+    out[values.size] = total
+
+
+@kernel
+def range_sums(sums, starts, ends, out):
+    """Add the sum of each range of positions to `out`."""
+    for q in range(out.size):
+        if starts[q] < ends[q]:
+            out[q] += sums[ends[q]] - sums[starts[q]]
+
+
+@kernel
+def add_at(codes, values, shift, high, low):
+    """Add ``values[i] << shift`` to the 128-bit number ``codes[i]``; `shift` is below 64."""
+    s = np.uint64(shift)
+    for i in range(codes.size):
+        g = codes[i]
+        v = values[i]
+        piece = np.uint64(v) << s
+        before = low[g]
+        low[g] = before + piece
+        up = v >> np.int64(63 - shift) >> np.int64(1)
+        high[g] += up + np.int64(low[g] < before)
+
+
+@kernel
+def add_products(codes, values, times, unsigned, high, low):
+    """Add ``values[i] * times[i]`` to the 128-bit number ``codes[i]``; `times` is not negative.
+
+    With `unsigned` the values' 64 bits are read as a number without a sign.
+    """
+    for i in range(codes.size):
+        t = np.uint64(times[i])
+        if t == 0:
+            continue
+        v = values[i]
+        negative = v < 0 and not unsigned
+        a = np.uint64(-v) if negative else np.uint64(v)
+        cross = (a & LOW) * (t & LOW)
+        middle = (a >> HALF) * (t & LOW) + (cross >> HALF)
+        other = (a & LOW) * (t >> HALF) + (middle & LOW)
+        up = (a >> HALF) * (t >> HALF) + (middle >> HALF) + (other >> HALF)
+        down = (other << HALF) | (cross & LOW)
+        if negative:
+            down = ~down + np.uint64(1)
+            up = ~up + np.uint64(down == 0)
+        g = codes[i]
+        before = low[g]
+        low[g] = before + down
+        high[g] += np.int64(up) + np.int64(low[g] < before)
+
+
+@kernel
+def add_wide_at(codes, more_high, more_low, high, low):
+    """Add 128-bit numbers to the 128-bit numbers of their codes."""
+    for i in range(codes.size):
+        g = codes[i]
+        before = low[g]
+        low[g] = before + more_low[i]
+        high[g] += more_high[i] + np.int64(low[g] < before)
+
+
+@kernel
+def count_at(codes, values, out):
+    """Add ``values[i]`` to ``out[codes[i]]``."""
+    for i in range(codes.size):
+        out[codes[i]] += values[i]
+
+
+@kernel
+def least_at(codes, values, out):
+    """Keep the least of the values of each code."""
+    for i in range(codes.size):
+        g = codes[i]
+        if values[i] < out[g]:
+            out[g] = values[i]
+
+
+@kernel
+def float_reach(words):
+    """Powers of two between which all set bits of finite doubles lie: lowest, past the highest."""
+    lowest = np.int64(5000)
+    highest = np.int64(-5000)
+    for i in range(words.size):
+        word = words[i] & UNSIGNED
+        if word == 0:
+            continue
+        exponent = np.int64(word >> np.uint64(52))
+        fraction = word & np.uint64((1 << 52) - 1)
+        if exponent == 0:
+            exponent = np.int64(1)
+        else:
+            fraction |= np.uint64(1 << 52)
+        base = exponent - 1075
+        first = base + trailing_zeros(fraction)
+        if first < lowest:
+            lowest = first
+        if base + FRACTION > highest:
+            highest = base + FRACTION
+    return lowest, highest
+
+
+@kernel
+def cut_floats(words, lowest, bits, out):
+    """Cut finite doubles, as multiples of ``2**lowest``, into signed pieces of `bits` bits."""
+    mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    for i in range(words.size):
+        word = words[i] & UNSIGNED
+        exponent = np.int64(word >> np.uint64(52))
+        fraction = word & np.uint64((1 << 52) - 1)
+        if exponent == 0:
+            exponent = np.int64(1)
+        else:
+            fraction |= np.uint64(1 << 52)
+        shift = exponent - 1075 - lowest
+        sign = np.int64(1) if words[i] == word else np.int64(-1)
+        for k in range(out.shape[0]):
+            d = shift - k * bits
+            if d >= 64 or d <= -64:
+                piece = np.uint64(0)
+            elif d >= 0:
+                piece = (fraction << np.uint64(d)) & mask
+            else:
+                piece = (fraction >> np.uint64(-d)) & mask
+            out[k, i] = sign * np.int64(piece)
+
+
+@kernel
+def add_floats_at(codes, values, out, error):
+    """Add doubles to those of their codes, what rounding drops to `error`."""
+    for i in range(codes.size):
+        g = codes[i]
+        total = out[g] + values[i]
+        back = total - out[g]
+        error[g] += (out[g] - (total - back)) + (values[i] - back)
+        out[g] = total
+
+
+@kernel
+def to_floats(high, low, scale, out, error):
+    """Add 128-bit numbers times ``2**scale`` to `out`, what rounding drops to `error`."""
+    for g in range(high.size):
+        top = np.float64(high[g]) * 18446744073709551616.0
+        # The low word in two parts that a double holds exactly.
+        upper = np.float64(low[g] >> HALF) * 4294967296.0
+        lower = np.float64(low[g] & LOW)
+        for part in (top, upper, lower):
+            value = math.ldexp(part, scale)
+            total = out[g] + value
+            back = total - out[g]
+            error[g] += (out[g] - (total - back)) + (value - back)
+            out[g] = total

@@ -1,0 +1,108 @@
+"""The papers' clauses, read and blanked out; the rest is Spark's SQL, parsed by sqlglot."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from thetajoin.errors import ConditionError, OptionError
+from thetajoin.predicate.parse import Source, parse
+
+_STRINGS = re.compile(r"'(?:\\.|''|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.S)
+_ONLINE = re.compile(r"\bSELECT\s+(ONLINE)\b(?!\s*(?:,|\.|\(|AS\b|FROM\b))", re.I)
+_UNIT = (
+    r"(weeks?|days?|hours?|hrs?|minutes?|mins?|seconds?|secs?|milliseconds?|microseconds?"
+    r"|nanoseconds?|[wdhs]|[mun]s)\b"
+)
+_WITHIN = re.compile(
+    rf"\bWITHIN\s+(?:INTERVAL\s+)?(?:'\s*(\d+(?:\.\d+)?)(?:\s+{_UNIT})?\s*'|(\d+(?:\.\d+)?)\b)"
+    rf"(?:\s+{_UNIT})?(?:\s+ON\s+([\w.`]+)(?:\s*,\s*([\w.`]+))?)?",
+    re.I,
+)
+_WINDOW = re.compile(r"\bWINDOW\s+AS\s*\(([^()]*)\)", re.I)
+_SLIDE = re.compile(
+    r"\s*SLIDE\s+INTERVAL\s+'?(\d+)'?\s+ON\s+COUNT\s+'?(\d+)'?"
+    r"(?:\s+ORDER\s+BY\s+([\w.`]+)(?:\s*,\s*([\w.`]+))?)?\s*$",
+    re.I,
+)
+USE_SLIDE = "write WINDOW AS (SLIDE INTERVAL '100000' ON COUNT '1000000')"
+
+
+@dataclass(frozen=True)
+class WindowClause:
+    """A window as written: a length of time, or a count with its slide, and columns if named."""
+
+    length: str | int | None = None
+    size: int | None = None
+    slide: int = 1
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A query's tree, its window, and whether it was asked for online."""
+
+    source: Source
+    tree: Any
+    window: WindowClause | None
+    online: bool
+
+
+def parse_query(query: str) -> Parsed:
+    """Read a query; positions in errors are those of the text as given."""
+    if not str(query).strip():
+        raise ConditionError("the query is empty", hint="write SELECT ... FROM a JOIN b ON ...")
+    plain = _STRINGS.sub(lambda match: " " * len(match[0]), query)
+    outside = _with_numbers(query, plain)
+    text, window = query.rstrip().removesuffix(";"), None
+    blanks: list[tuple[int, int]] = []
+    online = _ONLINE.search(plain)
+    if online:
+        blanks.append(online.span(1))
+    found = list(_WITHIN.finditer(outside))
+    clauses = [*found, *_WINDOW.finditer(outside)]
+    if len(clauses) > 1:
+        raise _at(query, clauses[1].span(), "a query has one window", "leave one of the two out")
+    for clause in clauses:
+        blanks.append(clause.span())
+        window = _within(query, clause) if clause in found else _sliding(query, clause)
+    for start, end in blanks:
+        text = text[:start] + " " * (end - start) + text[end:]
+    source = Source(text, "in the query: ")
+    return Parsed(source, parse(source), window, online is not None)
+
+
+def _with_numbers(query: str, plain: str) -> str:
+    """The query with quoted text blanked, but for numbers, which windows are written with."""
+    kept = list(plain)
+    for match in re.finditer(r"'\s*\d+(?:\.\d+)?(?:\s+[a-z]+)?\s*'", query, re.I):
+        if not plain[match.start() : match.end()].strip():
+            kept[match.start() : match.end()] = match[0]
+    return "".join(kept)
+
+
+def _within(query: str, clause: re.Match[str]) -> WindowClause:
+    number, unit = clause[1] or clause[3], clause[2] or clause[4]
+    columns = tuple(name.replace("`", "") for name in (clause[5], clause[6]) if name)
+    length: str | int = f"{number} {unit}" if unit else int(float(number))
+    return WindowClause(length=length, columns=columns)
+
+
+def _sliding(query: str, clause: re.Match[str]) -> WindowClause:
+    inside = _SLIDE.match(clause[1])
+    if inside is None:
+        raise _at(query, clause.span(), "this window is not understood", USE_SLIDE)
+    columns = tuple(name.replace("`", "") for name in (inside[3], inside[4]) if name)
+    return WindowClause(size=int(inside[2]), slide=int(inside[1]), columns=columns)
+
+
+def _at(query: str, span: tuple[int, int], problem: str, hint: str) -> ConditionError:
+    return ConditionError(
+        f"in the query: {problem}", position=span[0] + 1, fragment=query[slice(*span)], hint=hint
+    )
+
+
+def no_table(name: str, known: str) -> OptionError:
+    """The error for a table that was not given."""
+    return OptionError(f"the query names the table {name!r}, which was not given: {known}")

@@ -1,0 +1,267 @@
+"""Aggregates over joins of Spark DataFrames, in two phases (BiStream, Section 3.4.2).
+
+Units turn what they join into partial aggregates by group; Spark's own aggregation, which spreads
+groups over its partitions and keeps them in its state store, adds these up once a micro-batch.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from thetajoin.aggregate.run import AggConfig, Aggregator
+from thetajoin.aggregate.spec import AggSpec
+from thetajoin.batch.tables import contiguous
+from thetajoin.engine.core import JoinCore
+from thetajoin.engine.options import Options
+from thetajoin.engine.stream import check_order, check_window
+from thetajoin.errors import OptionError, SchemaError, WindowError
+from thetajoin.predicate import condition_text
+from thetajoin.predicate.nodes import Column
+from thetajoin.spark.cleanup import clean_up_after
+from thetajoin.spark.frames import check_kinds
+from thetajoin.spark.pack import binary
+from thetajoin.spark.partials import final, merged, partial_batch, partial_schema, spark_schema
+from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.stream import (
+    WATERMARK,
+    arrow_schema,
+    check_watermark,
+    observed,
+    packed,
+    take_units,
+    time_lags,
+    use_rocksdb,
+)
+from thetajoin.spark.unit import METRICS, JoinUnit, OnArrival
+from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow
+
+CELLS = "cell int, side tinyint, blob binary"
+CLOSES = "__thetajoin_closes"
+
+
+class TotalsUnit(JoinUnit):
+    """Joins as its base does, but gives out partial aggregates in place of matches."""
+
+    @cached_property
+    def _aggregates(self) -> AggSpec:
+        assert self._spec.totals is not None
+        group_by, aggs = self._spec.totals
+        config = self._spec.config
+        return AggConfig(config.on, config.left_schema, config.right_schema, group_by, aggs).spec()
+
+    def _output(
+        self, core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch, write: OnArrival
+    ) -> Iterator[pa.RecordBatch]:
+        state = Aggregator(core, self._aggregates).run(left, right, on_arrival=write)
+        core.counters.pairs += int(state.pairs.sum())
+        batch = partial_batch(state)
+        if batch.num_rows:
+            yield batch
+
+    def _schema(self) -> pa.Schema | None:
+        return partial_schema(self._aggregates)
+
+
+def aggregate_frames(
+    left: Any,
+    right: Any,
+    on: Any,
+    *,
+    group_by: Any,
+    aggs: Any,
+    window: Any,
+    order_by: Any,
+    options: dict[str, Any],
+) -> Any:
+    """Aggregates over the join of two DataFrames, both tables or both streams."""
+    check_kinds(left, right)
+    streaming = left.isStreaming, right.isStreaming
+    if streaming[0] != streaming[1]:
+        raise SchemaError(
+            "join_agg of a stream and a table is not supported: aggregate the result of "
+            "tj.join(...) with Spark, or make both streams or both tables"
+        )
+    options = dict(options)
+    units = options.pop("units", None)
+    checked = FullHistory() if window is None and not streaming[0] else check_window(window)
+    order = check_order(order_by)
+    if isinstance(checked, CountWindow) and order is None:
+        raise WindowError(
+            "a CountWindow on Spark needs order_by, a column (or one per side) that orders the rows"
+        )
+    config = AggConfig(
+        condition_text(on),
+        arrow_schema(left),
+        arrow_schema(right),
+        dict(group_by) if isinstance(group_by, dict) else group_by,
+        aggs,
+        window=checked,
+        order_by=order,
+        options=Options.parse(options),
+    ).pruned()
+    spec = config.spec()
+    left, right = (
+        df.select(*[F.col(_quoted(name)) for name in schema.names])
+        for df, schema in ((left, config.left_schema), (right, config.right_schema))
+    )
+    partials = (
+        _from_stream(left, right, config, spec, options, units)
+        if streaming[0]
+        else _from_tables(left, right, config, spec, units)
+    )
+    groups = [F.col(f"g{at}") for at in range(len(spec.groups))]
+    if streaming[0]:
+        partials, closing = _closing(partials, left, right, config, spec)
+        groups += closing
+    grouped = partials.groupBy(*groups).agg(*[F.expr(text) for text in merged(spec)])
+    return grouped.selectExpr(*final(spec))
+
+
+def _from_stream(
+    left: Any, right: Any, config: AggConfig, spec: AggSpec, options: dict[str, Any], units: Any
+) -> Any:
+    window = config.window
+    if isinstance(window, TimeWindow):
+        check_watermark(left, window.left_time, "left")
+        check_watermark(right, window.right_time, "right")
+    asked = {} if units is None else {"units": units}
+    number = take_units(left, "inner", asked)
+    unit_spec = UnitSpec(
+        on=config.on,
+        how="inner",
+        window=window.to_dict(),
+        order_by=config.order_by,
+        suffix=config.core().config.suffix,
+        self_join=False,
+        units=number,
+        left_schema=config.left_schema.serialize().to_pybytes(),
+        right_schema=config.right_schema.serialize().to_pybytes(),
+        label=uuid.uuid4().hex[:12],
+        lags=time_lags(left, right, window),
+        options=options,
+        totals=(config.group_by, dict(config.aggs)),
+    )
+    use_rocksdb(left.sparkSession)
+    clean_up_after(left.sparkSession)
+    rows = packed(left, 0, number).union(packed(right, 1, number))
+    output = spark_schema(spec, left, right)
+    totals = rows.groupBy("unit").transformWithStateInPandas(
+        TotalsUnit(unit_spec),
+        StructType([*output.fields, StructField(METRICS, StringType())]),
+        "Append",
+        "EventTime" if isinstance(window, TimeWindow) else "None",
+    )
+    return observed(totals, number).drop(METRICS)
+
+
+def _closing(
+    partials: Any, left: Any, right: Any, config: AggConfig, spec: AggSpec
+) -> tuple[Any, list[Any]]:
+    """With a group by event time, when no pair can come any more: Spark then closes the group.
+
+    A pair comes with the later of its rows, so a group is complete when the watermark has passed
+    its own end by as much as the window reaches.
+    """
+    window = config.window
+    clock = config.core().clock
+    if not isinstance(window, TimeWindow) or clock is None:
+        return partials, []
+    for at, group in enumerate(spec.groups):
+        expr = group.expr
+        if not isinstance(expr, Column) or expr.path:
+            continue
+        field = (left if expr.side == "l" else right).schema[expr.name]
+        if WATERMARK not in (field.metadata or {}):
+            continue
+        column = F.col(f"g{at}")
+        end = column["end"] if isinstance(field.dataType, StructType) else column
+        reach = clock.reach["l" if expr.side == "l" else "r"]
+        closes = F.timestamp_micros(F.unix_micros(end) + F.lit(reach))
+        metadata = {WATERMARK: field.metadata[WATERMARK]}
+        return partials.select("*", closes.alias(CLOSES, metadata=metadata)), [F.col(CLOSES)]
+    return partials, []
+
+
+def _from_tables(left: Any, right: Any, config: AggConfig, spec: AggSpec, units: Any) -> Any:
+    """Every part of one table meets every part of the other in a cell of its own."""
+    rows, columns = _cells(left, config, units)
+    packed_cells = [
+        _numbered(df).mapInArrow(_cutter(side, rows, columns), CELLS)
+        for side, df in enumerate((left, right))
+    ]
+    cells = packed_cells[0].union(packed_cells[1])
+    return cells.groupBy("cell").applyInArrow(_cell_totals(config), spark_schema(spec, left, right))
+
+
+def _cells(df: Any, config: AggConfig, units: Any) -> tuple[int, int]:
+    """Into how many parts each side is cut; a count window has one order of all rows."""
+    if units is not None and (isinstance(units, bool) or not isinstance(units, int) or units < 1):
+        raise OptionError(f"units={units!r}: must be a whole number of at least 1")
+    if isinstance(config.window, CountWindow):
+        return 1, 1
+    if units is None:
+        try:
+            units = df.sparkSession.sparkContext.defaultParallelism
+        except Exception:  # Spark Connect has no context, and says so in its own way
+            units = 4
+    rows = math.isqrt(units - 1) + 1
+    return rows, -(-units // rows)
+
+
+def _numbered(df: Any) -> Any:
+    """Columns by position: mapInArrow takes a name with a dot or a backtick for a path."""
+    names = enumerate(df.schema.names)
+    return df.select(*[F.col(_quoted(name)).alias(f"c{at}") for at, name in names])
+
+
+def _cutter(
+    side: int, rows: int, columns: int
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    mine, others = (rows, columns) if side == 0 else (columns, rows)
+
+    def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in range(mine):
+                start, end = (batch.num_rows * p // mine for p in (part, part + 1))
+                if start == end:
+                    continue
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, batch.schema) as writer:
+                    writer.write_batch(batch.slice(start, end - start))
+                blob = binary(sink.getvalue())
+                for other in range(others):
+                    cell = part * columns + other if side == 0 else other * columns + part
+                    ids = [pa.array([cell], pa.int32()), pa.array([side], pa.int8())]
+                    yield pa.RecordBatch.from_arrays([*ids, blob], names=["cell", "side", "blob"])
+
+    return cut
+
+
+def _cell_totals(config: AggConfig) -> Callable[[pa.Table], pa.Table]:
+    def totals(cell: pa.Table) -> pa.Table:
+        sides = []
+        for side, schema in enumerate((config.left_schema, config.right_schema)):
+            mine = cell.filter(pc.equal(cell["side"], side))["blob"].to_pylist()
+            tables = [pa.ipc.open_stream(blob).read_all() for blob in mine]
+            whole = (
+                pa.concat_tables(tables).rename_columns(schema.names).cast(schema)
+                if tables
+                else schema.empty_table()
+            )
+            sides.append(contiguous(whole.combine_chunks(), "joined"))
+        return pa.Table.from_batches([partial_batch(config.aggregator().run(*sides, last=True))])
+
+    return totals
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

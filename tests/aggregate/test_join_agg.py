@@ -1,0 +1,166 @@
+"""`join_agg` against grouping the oracle's pairs: conditions, windows, groups, batchings."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import naive
+import strategies as own
+import thetajoin as tj
+from aggregate.oracle import aggregated, assert_same
+from strategies import STREAM_L, STREAM_R, left_rows, left_table, right_rows, right_table, table
+from thetajoin.aggregate.stream import StreamAggregate
+
+GROUPS = {
+    "l.a": lambda l, r: l["a"],
+    "l.c": lambda l, r: l["c"],
+    "r.b": lambda l, r: r["b"],
+    "r.d": lambda l, r: r["d"],
+    "l.a + r.b": lambda l, r: naive.arithmetic("+", l["a"], r["b"]),
+}
+AGGS = {
+    "count(*)": ("count", None),
+    "count(r.b)": ("count", lambda l, r: r["b"]),
+    "count(l.c)": ("count", lambda l, r: l["c"]),
+    "sum(r.d)": ("sum", lambda l, r: r["d"]),
+    "sum(l.a)": ("sum", lambda l, r: l["a"]),
+    "avg(r.b)": ("avg", lambda l, r: r["b"]),
+    "avg(l.c)": ("avg", lambda l, r: l["c"]),
+    "min(r.d)": ("min", lambda l, r: r["d"]),
+    "max(r.b)": ("max", lambda l, r: r["b"]),
+    "min(l.c)": ("min", lambda l, r: l["c"]),
+    "max(l.a)": ("max", lambda l, r: l["a"]),
+    "sum(l.a * r.d)": ("sum", lambda l, r: naive.arithmetic("*", l["a"], r["d"])),
+}
+FLOATS = {
+    "sum(r.y)": ("sum", lambda l, r: r["y"]),
+    "sum(l.x)": ("sum", lambda l, r: l["x"]),
+    "avg(r.y)": ("avg", lambda l, r: r["y"]),
+    "min(r.y)": ("min", lambda l, r: r["y"]),
+    "max(l.x)": ("max", lambda l, r: l["x"]),
+    "max(r.y)": ("max", lambda l, r: r["y"]),
+}
+ONE_SIDED = [g for g in GROUPS if g != "l.a + r.b"]
+
+
+def chosen(texts, most):
+    return st.lists(st.sampled_from(sorted(texts)), max_size=most, unique=True)
+
+
+def query(groups, aggs):
+    named = {f"a{i}": text for i, text in enumerate(aggs)}
+    return {"group_by": {f"g{i}": text for i, text in enumerate(groups)}, "aggs": named}
+
+
+def expected(pairs, groups, aggs):
+    known = AGGS | FLOATS
+    return aggregated(pairs, [GROUPS[g] for g in groups], [known[a] for a in aggs])
+
+
+@own.examples(120)
+@given(
+    left_rows(),
+    right_rows(),
+    own.conditions(),
+    chosen(GROUPS, 2),
+    chosen(AGGS | FLOATS, 4).filter(bool),
+)
+def test_any_condition(left, right, condition, groups, aggs):
+    got = tj.join_agg(
+        left_table(left), right_table(right), condition.sql, **query(groups, aggs), threads=1
+    )
+    pairs = naive.naive_join(left, right, condition.pred)
+    assert_same(got, expected(pairs, groups, aggs), len(groups))
+
+
+@pytest.mark.parametrize("first", naive.OPERATORS)
+@pytest.mark.parametrize("second", naive.OPERATORS)
+@own.examples(5)
+@given(left_rows(), right_rows(), chosen(ONE_SIDED, 2), chosen(AGGS, 4).filter(bool))
+def test_all_pairs_of_operators(first, second, left, right, groups, aggs):
+    got = tj.join_agg(
+        left_table(left),
+        right_table(right),
+        f"l.a {first} r.b AND l.c {second} r.d",
+        **query(groups, aggs),
+        threads=1,
+    )
+    pairs = naive.naive_join(left, right, naive.conj(("a", first, "b"), ("c", second, "d")))
+    assert_same(got, expected(pairs, groups, aggs), len(groups))
+
+
+TIMES = st.none() | st.integers(0, 30)
+LEFT = own.rows("lid", {"a": own.nullable_ints, "c": own.nullable_ints, "t": TIMES}, 40)
+RIGHT = own.rows("rid", {"b": own.nullable_ints, "d": own.nullable_ints, "t": TIMES}, 40)
+OPS = st.tuples(own.operators, own.operators)
+PLAIN = [name for name in AGGS if name != "sum(l.a * r.d)"]
+
+
+@own.examples(100)
+@given(LEFT, RIGHT, OPS, own.windows(), chosen(GROUPS, 2), chosen(PLAIN, 3).filter(bool))
+def test_windows(left, right, ops, windowed, groups, aggs):
+    got = tj.join_agg(
+        table(left, STREAM_L),
+        table(right, STREAM_R),
+        f"l.a {ops[0]} r.b AND l.c {ops[1]} r.d",
+        window=windowed.window,
+        order_by=windowed.order_by,
+        **query(groups, aggs),
+    )
+    pairs = naive.naive_join(
+        left,
+        right,
+        naive.conj(("a", ops[0], "b"), ("c", ops[1], "d")),
+        window=windowed.naive,
+        order_by=windowed.order_by,
+    )
+    assert_same(got, expected(pairs, groups, aggs), len(groups))
+
+
+@own.examples(100)
+@given(
+    own.streams(watermarks=True),
+    OPS,
+    own.windows(),
+    chosen(GROUPS, 2),
+    chosen(PLAIN, 3).filter(bool),
+    own.engine_options(),
+    st.integers(0, 4),
+)
+def test_streams(steps, ops, windowed, groups, aggs, options, restart):
+    stream = StreamAggregate(
+        f"l.a {ops[0]} r.b AND l.c {ops[1]} r.d",
+        window=windowed.window,
+        order_by=windowed.order_by,
+        left_schema=pa.schema(STREAM_L),
+        right_schema=pa.schema(STREAM_R),
+        **query(groups, aggs),
+        **options,
+    )
+    timed = isinstance(windowed.window, tj.TimeWindow)
+    latest = {}
+    for number, step in enumerate(steps):
+        if isinstance(step, naive.Advance):
+            if timed:
+                stream.advance(step.watermark)
+            continue
+        changed = stream.push(table(step.left, STREAM_L), table(step.right, STREAM_R))
+        latest |= {tuple(row.values())[: len(groups)]: row for row in changed.to_pylist()}
+        if number == restart:
+            stream = StreamAggregate.restore(stream.snapshot())
+    known = [step for step in steps if timed or not isinstance(step, naive.Advance)]
+    pairs = naive.naive_stream(
+        known,
+        naive.conj(("a", ops[0], "b"), ("c", ops[1], "d")),
+        window=windowed.naive,
+        order_by=windowed.order_by,
+    ).rows
+    want = expected(pairs, groups, aggs)
+    assert_same(stream.result(), want, len(groups))
+    if groups:
+        # Updates alone are enough to know every group's totals.
+        updates = pa.Table.from_pylist(list(latest.values()), schema=stream.result().schema)
+        assert_same(updates, want, len(groups))

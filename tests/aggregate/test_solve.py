@@ -1,0 +1,57 @@
+"""Boxes of rows by one, two and three orders, against looking at every row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from thetajoin.aggregate.solve import GRID_RATIO, NONE, Axis, Plane, solve
+
+
+def ranges(random, n, p, shape):
+    ends = np.sort(random.integers(0, n + 1, (2, p)), axis=0).astype(np.int32)
+    if shape == "below":
+        ends[0] = 0
+    if shape == "above":
+        ends[1] = n
+    return ends[0], ends[1]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ["both"],
+        ["below", "above"],
+        ["both", "both"],
+        ["above", "both"],
+        ["both", "above"],
+        ["below", "below"],
+        ["both", "both", "both"],
+        ["above", "below", "above"],
+    ],
+)
+@pytest.mark.parametrize("n", [1, 5, 64, 65, 700, 5000])
+def test_boxes(n, shapes, keep):
+    random = np.random.default_rng(n)
+    p = max(1, n // GRID_RATIO - 3) if keep else 300
+    sums = [random.integers(-50, 50, n), random.integers(0, 9, n)]
+    ranks = [random.permutation(n).astype(np.int64)]
+    ranks[0][random.random(n) < 0.2] = NONE
+    orders = [np.arange(n, dtype=np.int32)]
+    orders += [random.permutation(n).astype(np.int32) for _ in shapes[1:]]
+    spans = [ranges(random, n, p, shape) for shape in shapes]
+    axes = [Axis(o, *s, name=at) for at, (o, s) in enumerate(zip(orders, spans, strict=True))][1:]
+    plane = Plane(n, sums, ranks, {} if keep else None)
+    for _ in range(2):  # the second time from what was kept
+        answer = solve(plane, spans[0], axes)
+        for q in range(0, p, max(1, p // 50)):
+            inside = np.ones(n, bool)
+            for order, (start, end) in zip(orders, spans, strict=True):
+                mine = np.zeros(n, bool)
+                mine[order[start[q] : end[q]]] = True
+                inside &= mine
+            assert answer.totals[0, q] == inside.sum()
+            assert answer.totals[1, q] == sums[0][inside].sum()
+            assert answer.totals[2, q] == sums[1][inside].sum()
+            assert answer.least[0, q] == min(ranks[0][inside].tolist(), default=NONE)

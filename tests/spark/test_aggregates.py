@@ -1,0 +1,110 @@
+"""`join_agg` on Spark: tables and streams, update and append, and across a restart."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import naive
+import thetajoin as tj
+from aggregate.oracle import aggregated, assert_same
+from naive import Push
+from spark.harness import Streams, at, random_batches, seconds, with_watermarks
+
+pytestmark = pytest.mark.spark
+
+AGGS = {"n": "count(*)", "c": "count(r.d)", "s": "sum(r.d)", "m": "avg(l.c)", "lo": "min(r.b)"}
+ORACLE = [
+    ("count", None),
+    ("count", lambda l, r: r["d"]),
+    ("sum", lambda l, r: r["d"]),
+    ("avg", lambda l, r: l["c"]),
+    ("min", lambda l, r: r["b"]),
+]
+ON = "l.a < r.b AND l.c >= r.d"
+PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))
+
+
+def rows_of(batches: list[Push]) -> tuple[list[Any], list[Any]]:
+    left = [row for batch in batches for row in batch.left]
+    return left, [row for batch in batches for row in batch.right]
+
+
+@pytest.mark.parametrize("group", ["l.a", "r.d", None])
+def test_tables(spark: Any, group: str | None) -> None:
+    draw = random.Random(5)
+    left = [{"a": draw.randint(0, 9), "c": draw.choice([None, 1, 5, 7])} for _ in range(60)]
+    right = [{"b": draw.randint(0, 9), "d": draw.choice([None, 0, 4])} for _ in range(50)]
+    frames = [
+        spark.createDataFrame([tuple(row.values()) for row in rows], schema)
+        for rows, schema in ((left, "a long, c long"), (right, "b long, d long"))
+    ]
+    got = tj.join_agg(*frames, ON, group_by=[group] if group else [], aggs=AGGS, units=3)
+    side = 0 if group == "l.a" else 1
+    groups = [lambda *pair: pair[side][group[2:]]] if group else []
+    want = aggregated(naive.naive_join(left, right, PRED), groups, ORACLE)
+    assert_same(got.toArrow(), want, len(groups))
+
+
+def test_a_sum_that_overflows_on_spark(spark: Any) -> None:
+    df = spark.createDataFrame([(1, 2**62), (2, 2**62)], "k long, v long")
+    total = tj.join_agg(df, df, "l.k <= r.k", aggs={"s": "sum(r.v)"})
+    with pytest.raises(Exception, match=r"sum\(r.v\) overflows BIGINT"):
+        total.collect()
+
+
+def last_updates(batches: list[pa.Table], groups: int) -> pa.Table:
+    latest = {tuple(row.values())[:groups]: row for table in batches for row in table.to_pylist()}
+    return pa.Table.from_pylist(list(latest.values()), schema=batches[0].schema)
+
+
+def run_updates(streams: Streams, df: Any, checkpoint: str) -> list[pa.Table]:
+    batches: list[pa.Table] = []
+    writer = df.writeStream.outputMode("update")
+    writer = writer.foreachBatch(lambda part, _: batches.append(part.toArrow()))
+    location = str(streams.folder / checkpoint)
+    query = writer.option("checkpointLocation", location).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return batches
+
+
+def test_updates_across_a_restart(streams: Streams) -> None:
+    batches = random_batches(3, batches=5, nulls=False)
+
+    def query() -> Any:
+        return tj.join_agg(
+            *streams.both(), ON, group_by="l.a", aggs=AGGS, window=tj.CountWindow(20),
+            order_by=("lid", "rid"),
+        )  # fmt: skip
+
+    streams.push(*batches[:3])
+    first = run_updates(streams, query(), "ck")
+    streams.push(*batches[3:])
+    second = run_updates(streams, query(), "ck")
+    pairs = naive.naive_stream(batches, PRED, window=naive.Count(20), order_by=("lid", "rid")).rows
+    want = aggregated(pairs, [lambda l, r: l["a"]], ORACLE)
+    assert_same(last_updates(first + second, 1), want, 1)
+
+
+def test_event_time_groups_in_append_mode(streams: Streams) -> None:
+    """A group comes once, when nothing can be added to it any more, and with nothing missing."""
+    batches = random_batches(8, batches=6, nulls=False, step=30)
+    far = at(10_000)
+    closing = Push(
+        [{"lid": 99, "a": None, "c": None, "t": far}],
+        [{"rid": 99, "b": None, "d": None, "t": far}],
+    )
+    streams.push(*batches, closing, Push())
+    left, right = streams.both("10 seconds")
+    df = tj.join_agg(
+        left, right, ON, group_by="l.t", aggs=AGGS,
+        window=tj.TimeWindow("20 seconds", time="t"),
+    )  # fmt: skip
+    got = streams.run(df)
+    steps = list(with_watermarks([*batches, closing], seconds(10)))
+    pairs = naive.naive_stream(steps, PRED, window=naive.Time(seconds(20), seconds(20))).rows
+    want = aggregated(pairs, [lambda l, r: l["t"]], ORACLE)
+    assert_same(got.rows, want, 1)
