@@ -120,6 +120,7 @@ def test_every_structure_against_brute_force(name: str, options: dict, run: dict
         if run["window"] is not None:
             first = max(first, last - run["window"])
             index.expire(first)
+            index.base = first
             held = {r: key for r, key in held.items() if r >= first}
         index._check()
         asking = values(random, run["kind"], dims, int(random.integers(1, 6)), last)

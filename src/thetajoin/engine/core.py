@@ -6,7 +6,7 @@ so a batch that fails leaves the state as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +27,7 @@ from thetajoin.engine.intake import (
 )
 from thetajoin.engine.joiner import Found, Joiner, See
 from thetajoin.engine.layout import How, Layout, owes
+from thetajoin.engine.live import LiveStore
 from thetajoin.engine.options import Options
 from thetajoin.engine.rows import Batch, make_batch
 from thetajoin.engine.share import Share
@@ -40,6 +41,7 @@ from thetajoin.engine.spec import (
 from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.errors import SchemaError, WindowError
 from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.catalog import AUTO, PO_JOIN, check_suits
 from thetajoin.index.po_join import Mapper
 from thetajoin.predicate import Condition, compile_condition
 from thetajoin.window.spec import CountWindow, FullHistory, Window
@@ -121,18 +123,24 @@ class JoinCore:
             self.parts, self.layout, options.chunk_rows, options.workers, config.how != "inner"
         )
         self.stores: dict[Side, Store] = {
-            side: Store(
-                side,
-                self.parts,
-                StoreConfig(
-                    head_rows=options.head_rows,
-                    background=options.merge == "background",
-                    bounded=not isinstance(config.window, FullHistory),
-                    owes=owes(config.how, side),
-                ),
-            )
-            for side in SIDES
+            side: self._store(side, options.index, options.index_options) for side in SIDES
         }
+
+    def _store(self, side: Side, index: str, parameters: Mapping[str, Any]) -> Store:
+        """An empty store for one side's rows under a window structure."""
+        check_suits(index, [part.views[side].shape for part in self.parts], self.condition.sql)
+        window, options = self.config.window, self.config.options
+        config = StoreConfig(
+            head_rows=options.head_rows,
+            background=options.merge == "background",
+            bounded=not isinstance(window, FullHistory),
+            owes=owes(self.config.how, side),
+            index=index,
+            index_options=tuple(sorted(parameters.items())),
+            window_rows=window.size if isinstance(window, CountWindow) else None,
+        )
+        kind = Store if index in (AUTO, PO_JOIN) else LiveStore
+        return kind(side, self.parts, config)
 
     def _order_columns(self) -> Any:
         names = self.config.order_by
@@ -270,8 +278,8 @@ class JoinCore:
         """Who probes what: together these meet every pair with a new row exactly once."""
         window = self.config.window
         if not isinstance(window, CountWindow) and not self.config.self_join:
-            yield "r", self.stores["l"].blocks(), None
-            yield "l", [*self.stores["r"].blocks(), arrivals["r"].block], None
+            yield "r", self.stores["l"].probed(), None
+            yield "l", [*self.stores["r"].probed(), arrivals["r"].block], None
             return
         for side in SIDES:
             other = OTHER[side]
@@ -282,7 +290,7 @@ class JoinCore:
             low = None
             if isinstance(window, CountWindow):
                 low = CountWindow.first_visible(seen, window.size, window.slide)
-            yield side, [*self.stores[other].blocks(), arrivals[other].block], See(low, seen - 1)
+            yield side, [*self.stores[other].probed(), arrivals[other].block], See(low, seen - 1)
 
     def _settle(
         self, side: Side, arrivals: dict[Side, Arrival], found: Found, marks: dict[int, Flags]

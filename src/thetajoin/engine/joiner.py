@@ -16,7 +16,7 @@ from thetajoin.engine.block import Block
 from thetajoin.engine.layout import Layout, take_columns
 from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.engine.spec import OTHER, Part, Side, View
-from thetajoin.index.po_join import PoJoin
+from thetajoin.index.head import Head
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.order import gather, is_sorted, order_of
 from thetajoin.predicate import Expr, evaluate
@@ -104,10 +104,10 @@ class Joiner:
         want_output: bool,
     ) -> Callable[[], Iterator[Found]]:
         def found() -> Iterator[Found]:
-            for probes, stored in stream():
+            for holder, probes, stored in _located(block, stream()):
                 probe_rows = gather(rows, probes)
                 if part.residual is not None:
-                    tables = (batch.table, block.table)
+                    tables = (batch.table, holder.table)
                     positions = (probe_rows, stored)
                     kept = self._residual(part.residual, side, tables, positions)
                     probe_rows, stored = probe_rows[kept], stored[kept]
@@ -115,12 +115,12 @@ class Joiner:
                         continue
                 output = None
                 if want_output and side == "l":
-                    output = self.layout.pairs(batch.table, probe_rows, block.table, stored)
+                    output = self.layout.pairs(batch.table, probe_rows, holder.table, stored)
                 elif want_output:
-                    output = self.layout.pairs(block.table, stored, batch.table, probe_rows)
+                    output = self.layout.pairs(holder.table, stored, batch.table, probe_rows)
                 if self.keep_rows:
                     probe_rows, stored = probe_rows.copy(), stored.copy()
-                yield Found(block, probe_rows, stored, output)
+                yield Found(holder, probe_rows, stored, output)
 
         return found
 
@@ -162,12 +162,17 @@ def _streams(
     block: Block, at: int, probe: Probe, room: int, once: bool, pieces: int
 ) -> list[Callable[[], PairStream]]:
     index = block.indexes[at]
-    if not isinstance(index, PoJoin):
+    if isinstance(index, Head):
         return [lambda: _chained(index.pairs(probe, block.arrivals, room=room, once=once))]
     if pieces == 1:
         return [lambda: _chained(index.pairs(probe, block.arrivals, room=room, once=once))]
     streams = index.pairs(probe, block.arrivals, room=room, once=once, parts=pieces)
     return [lambda stream=stream: stream for stream in streams]  # type: ignore[misc]
+
+
+def _located(block: Block, stream: PairStream) -> Iterator[tuple[Block, Positions, Positions]]:
+    for probes, stored in stream:
+        yield from block.locate(probes, stored)
 
 
 def _chained(streams: list[PairStream]) -> PairStream:

@@ -13,7 +13,7 @@ from thetajoin.batch.keys import Int64
 from thetajoin.index.shape import Shape
 from thetajoin.index.structure import Component, Cursors, Int32, Storage, Structure, blank, filled
 from thetajoin.kernels import btree
-from thetajoin.kernels.order import gather
+from thetajoin.kernels.order import gather, order_of
 
 # Children of an inner node and slots of a leaf: the PIM-Tree paper's tree has nodes of 256 bytes.
 F_B = 32
@@ -200,9 +200,11 @@ class BPlusTree(Structure):
         while self._queue:
             keys, rid = self._queue[0]
             gone = int(np.searchsorted(rid, self.first))
-            # A batch that expires together is deleted in key order, which reuses cached nodes.
-            order = np.argsort(keys[:gone], kind="stable") if gone > 1 else slice(0, gone)
-            self._tree.delete(keys[:gone][order], rid[:gone][order])
+            if self.presort and gone > 1:
+                order = order_of(keys[:gone])
+                self._tree.delete(gather(keys, order), gather(rid, order))
+            else:
+                self._tree.delete(keys[:gone], rid[:gone])
             if gone < rid.size:
                 self._queue[0] = keys[gone:], rid[gone:]
                 return
@@ -217,8 +219,3 @@ class BPlusTree(Structure):
         self._tree._check()
         queued = np.concatenate([r for _, r in self._queue]) if self._queue else np.zeros(0)
         assert (np.sort(self._tree.rows()[1]) == queued).all()
-
-
-def in_key_order(keys: Int64, rid: Int32, order: Int32) -> tuple[Int64, Int32]:
-    """Rows in an order."""
-    return gather(keys, order), gather(rid, order)

@@ -73,8 +73,12 @@ class Structure(ABC):
         """
         self.shape = shape
         self.window = window
+        # Rows of a batch go in by key, which spares searches; the papers' trees take them as they
+        # come, which is what a comparison with the papers sets this to False for.
+        self.presort = True
         self.multi_key = multi_key
-        self.first = 0
+        # The number of the first row that `arrivals` will count; rows below `first` have expired.
+        self.base = self.first = 0
         self.last = -1
         self.drive = driving_key(shape)
         self._ring_dims: tuple[int, ...] = tuple(
@@ -116,7 +120,9 @@ class Structure(ABC):
         self.last = int(rid[-1])
         for at, dim in enumerate(self._ring_dims):
             put_ring(self._ring, self._ring.shape[1] - 1, keys[dim], rid, at)
-        self._insert(order_of(keys[self.drive]), list(keys), rid)
+        values = keys[self.drive]
+        order = order_of(values) if self.presort else np.arange(rid.size, dtype=np.int32)
+        self._insert(order, list(keys), rid)
 
     def _widen_ring(self, last: int) -> None:
         """Make room for all rows that have not expired, up to row `last`."""
@@ -138,14 +144,14 @@ class Structure(ABC):
     def visible(self, probe: Probe, arrivals: Arrivals) -> tuple[bool, Int64, Int64] | None:
         """Row numbers, ends included, that each probe may see; None if none can.
 
-        `arrivals` numbers the rows from `first` on; rows before it are never seen.
+        `arrivals` numbers the rows from `base` on; rows before `first` are never seen.
         """
         seen = probe.visible(arrivals)
         if seen is None:
             return None
         see, low, high = seen
         if see:
-            return True, np.maximum(low, 0) + self.first, high + self.first
+            return True, np.maximum(low + self.base, self.first), high + self.base
         if not self._holds_expired():
             return False, low, high
         bound = np.full(probe.size, self.first, np.int64)
