@@ -62,12 +62,10 @@ class Css(Component):
         return int(self.keys.nbytes + self.rid.nbytes + self.directory.nbytes)
 
     def cursors(self, order: Int32, low: Int64, high: Int64) -> Cursors:
-        """The first and the last position of each probe, by two descents."""
+        """The first position of each probe by a descent, the last by looking on from there."""
         n = low.size
         pos, end = blank(n), blank(n)
-        tree = self.keys, self.directory, self.offsets, self.f_ib
-        css.search(order, *tree, low, False, pos)
-        css.search(order, *tree, high, True, end)
+        css.spans(order, self.keys, self.directory, self.offsets, self.f_ib, low, high, pos, end)
         return filled(n, 0), pos, filled(n, 0), end
 
     def nodes(self, depth: int) -> int:

@@ -187,34 +187,30 @@ class Structure(ABC):
         shown = (*visible, once)
         tests = (self._ring, self._ring.shape[1] - 1, ring_low, ring_high, self._negate)
 
-        def stream(piece: Int32, part: Component) -> Iterator[Pairs]:
-            cursors, storage = part.cursors(piece, low, high), part.storage()
+        def stream(piece: Int32) -> Iterator[Pairs]:
             out = np.empty(room, np.int32), np.empty(room, np.int32)
-            state = np.zeros(3, np.int64)
-            while state[0] < piece.size:
-                n = emit_linked(
-                    piece,
-                    cursors,
-                    low,
-                    high,
-                    part.in_order,
-                    storage,
-                    *tests,
-                    *shown,
-                    *out,
-                    state,
-                )
-                if n:
-                    yield out[0][:n], out[1][:n]
+            for part in held:
+                cursors, storage = part.cursors(piece, low, high), part.storage()
+                state = np.zeros(3, np.int64)
+                while state[0] < piece.size:
+                    n = emit_linked(
+                        piece,
+                        cursors,
+                        low,
+                        high,
+                        part.in_order,
+                        storage,
+                        *tests,
+                        *shown,
+                        *out,
+                        state,
+                    )
+                    if n:
+                        yield out[0][:n], out[1][:n]
 
+        held = [part for part in self.components() if part.size]
         pieces = [order] if parts == 1 else np.array_split(order, parts)
-        return [
-            stream(piece, part)
-            for part in self.components()
-            if part.size
-            for piece in pieces
-            if piece.size
-        ]
+        return [stream(piece) for piece in pieces if piece.size] if held else []
 
     def _check(self) -> None:
         """Verify what all structures have in common: each row once, keys in order in each block."""

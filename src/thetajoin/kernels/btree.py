@@ -10,40 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from thetajoin.kernels.bisect import below, upto
 from thetajoin.kernels.jit import inlined, kernel
 
 # Levels that a tree may have: fan-outs of at least four and 2^31 rows stay far below.
 DEPTH = 32
-
-
-@inlined
-def _upper_child(ikey, icount, node, F, key):
-    """The child for a new key: how many separators are not above it."""
-    a = node * F
-    z = a + icount[node] - 1
-    start = a
-    while a < z:
-        mid = (a + z) >> 1
-        if ikey[mid] <= key:
-            a = mid + 1
-        else:
-            z = mid
-    return a - start
-
-
-@inlined
-def _lower_child(ikey, icount, node, F, key):
-    """The child where the first key that is not below `key` may be."""
-    a = node * F
-    z = a + icount[node] - 1
-    start = a
-    while a < z:
-        mid = (a + z) >> 1
-        if ikey[mid] < key:
-            a = mid + 1
-        else:
-            z = mid
-    return a - start
 
 
 @inlined
@@ -170,7 +141,7 @@ def insert_one(t, key, rid, trees, leaves, inners, alloc, F, LF, path, at, hint)
         hint[2] = 0
         hint[4] = 0
         for d in range(trees[t, 1]):
-            j = _upper_child(ikey, icount, node, F, key)
+            j = upto(ikey, node * F, icount[node] - 1, key)
             path[d] = node
             at[d] = j
             if j > 0:
@@ -183,14 +154,7 @@ def insert_one(t, key, rid, trees, leaves, inners, alloc, F, LF, path, at, hint)
         leaf = node
     base = leaf * LF
     n = np.int64(lcount[leaf])
-    x = np.int64(0)
-    z = n
-    while x < z:
-        mid = (x + z) >> 1
-        if lkey[base + mid] <= key:
-            x = mid + 1
-        else:
-            z = mid
+    x = upto(lkey, base, n, key)
     if n == LF:
         right = take_leaf(after, alloc)
         half = LF >> 1
@@ -338,18 +302,10 @@ def locate(order, values, tree_of, trees, leaves, inners, F, LF, block, pos):
         key = values[p]
         node = trees[t, 0]
         for _ in range(trees[t, 1]):
-            node = ichild[node * F + _lower_child(ikey, icount, node, F, key)]
+            node = ichild[node * F + below(ikey, node * F, icount[node] - 1, key)]
         base = node * LF
-        x = np.int64(0)
-        z = np.int64(lcount[node])
-        while x < z:
-            mid = (x + z) >> 1
-            if lkey[base + mid] < key:
-                x = mid + 1
-            else:
-                z = mid
         block[p] = node
-        pos[p] = x
+        pos[p] = below(lkey, base, np.int64(lcount[node]), key)
 
 
 @kernel

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from thetajoin.kernels.bisect import below, upto
 from thetajoin.kernels.jit import inlined, kernel
 
 
@@ -46,17 +47,13 @@ def _descend(directory, offsets, levels, F, v, above):
         start = offsets[level]
         size = offsets[level + 1] - start
         a = entry * F if level else np.int64(0)
-        z = min(a + F, size) if level else size
-        stop = z
-        while a < z:
-            mid = (a + z) >> 1
-            k = directory[start + mid]
-            if k < v or (above and k == v):
-                a = mid + 1
-            else:
-                z = mid
+        n = min(F, size - a) if level else size
+        if above:
+            a += min(upto(directory, start + a, n, v), n - 1)
+        else:
+            a += min(below(directory, start + a, n, v), n - 1)
         # Past every key of this node: only the last entry of all has no larger one to its right.
-        entry = min(a, stop - 1)
+        entry = a
     return entry
 
 
@@ -64,28 +61,33 @@ def _descend(directory, offsets, levels, F, v, above):
 def search_one(keys, directory, offsets, F, v, above):
     """The first position that is not below `v`; with `above`, the first that is above it."""
     levels = offsets.size - 1
-    n = keys.size
     a = np.int64(0)
-    z = np.int64(n)
+    n = np.int64(keys.size)
     if levels:
         a = _descend(directory, offsets, levels, F, v, above) * F
-        z = min(a + F, n)
-    while a < z:
-        mid = (a + z) >> 1
-        k = keys[mid]
-        if k < v or (above and k == v):
-            a = mid + 1
-        else:
-            z = mid
-    return a
+        n = min(F, n - a)
+    return a + (upto(keys, a, n, v) if above else below(keys, a, n, v))
 
 
 @kernel
-def search(order, keys, directory, offsets, F, values, above, out):
-    """`search_one` for every probe."""
+def spans(order, keys, directory, offsets, F, low, high, start, end):
+    """The positions ``[start, end)`` of the keys between two values, for each probe.
+
+    The end is looked for from the start on, in steps that double: it is near if matches are few.
+    """
+    n = np.int64(keys.size)
     for i in range(order.size):
         p = order[i]
-        out[p] = search_one(keys, directory, offsets, F, values[p], above)
+        v = high[p]
+        a = search_one(keys, directory, offsets, F, low[p], False)
+        start[p] = a
+        step = np.int64(8)
+        z = min(a + step, n)
+        while z < n and keys[z - 1] <= v:
+            a = z
+            step += step
+            z = min(a + step, n)
+        end[p] = a + upto(keys, a, z - a, v)
 
 
 @kernel
