@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block, Flags, empty_batch
+from thetajoin.engine.choice import Watch, better, reach_of
 from thetajoin.engine.intake import (
     Clock,
     Ordering,
@@ -125,6 +126,7 @@ class JoinCore:
         self.stores: dict[Side, Store] = {
             side: self._store(side, options.index, options.index_options) for side in SIDES
         }
+        self._watches = {side: Watch() for side in SIDES}
 
     def _store(self, side: Side, index: str, parameters: Mapping[str, Any]) -> Store:
         """An empty store for one side's rows under a window structure."""
@@ -348,18 +350,49 @@ class JoinCore:
             for block in self.stores[side].blocks():
                 block.settled = marks.get(id(block), block.settled)
             self.stores[side].add(arrivals[side].block, arrivals[side].arrived)
+            if self.config.options.index == AUTO:
+                self._reconsider(side, arrivals)
             if side == "l" or not self.config.self_join:
                 self.counters.late_rows += arrivals[side].late
                 self.counters.null_times += arrivals[side].null_times
         self.counters.pairs += pairs
 
+    def _reconsider(self, side: Side, arrivals: dict[Side, Arrival]) -> None:
+        """Move a side to another structure if that is clearly expected to be faster."""
+        watch, store = self._watches[side], self.stores[side]
+        watch.see(len(arrivals[side].kept))
+        if not watch.due(store):
+            return
+        views = [part.views[side] for part in self.parts]
+        rows = arrivals[side].kept.parts, arrivals[OTHER[side]].batch.parts
+        if len(views) == 1:
+            watch.reach, watch.growing = reach_of(views[0], rows[0][0], rows[1][0])
+        keys = max(len(view.shape.dims) for view in views)
+        name = better(store, views, watch.workload(store, keys))
+        if name is not None:
+            self.stores[side] = self._moved(store, name)
+
+    def _moved(self, store: Store, name: str) -> Store:
+        """The rows of a store under another structure; O(rows log rows)."""
+        store.settle_merge(wait=True)
+        new = self._store(store.side, name, {})
+        for block in store.blocks():
+            batch = make_batch(block.table, store.side, self.parts, list(block.table.schema.names))
+            moved = new.block_of(batch, block.times, arrivals=block.arrivals)
+            moved.settled = block.settled
+            new.add(moved)
+        new.count, new.merges = store.count, store.merges
+        return new
+
     def _expire_counted(self, window: CountWindow) -> Iterator[pa.RecordBatch]:
         for side in SIDES:
             store = self.stores[side]
             first = CountWindow.first_visible(store.count, window.size, window.slide)
-            for block in store.blocks():
+            for block in store.blocks() if self._gives_unmatched(side) else ():
+                if block.arrivals.first >= first:
+                    break
                 gone = int(block.arrivals.rows_before(np.array([first]))[0])
-                if gone and block.settled is not None and self._gives_unmatched(side):
+                if gone and block.settled is not None:
                     rows = np.flatnonzero(~block.settled[:gone])
                     block.settled[rows] = True
                     yield from self._unmatched(side, block, rows)

@@ -174,6 +174,8 @@ class LiveStore(Store):
         """Expire rows with an arrival number below `first`; drop pieces that have none left."""
         gone = 0
         for piece in self.pieces:
+            if piece.arrivals.first >= first:
+                break
             gone += int(piece.arrivals.rows_before(np.array([first]))[0])
         self._expire(gone)
 

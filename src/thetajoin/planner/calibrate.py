@@ -1,0 +1,81 @@
+"""Measuring what a push costs under each structure on this machine, for the cost model."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from thetajoin.engine.costs import CANDIDATES, table, user_table
+from thetajoin.engine.stream import StreamJoin
+from thetajoin.window.spec import CountWindow
+
+WINDOWS = (10_000, 200_000)
+BATCHES = (1, 32, 512, 8192)
+_CONDITIONS = {1: "l.a BETWEEN r.a - 3 AND r.a + 3", 2: "l.a > r.a AND l.b > r.b"}
+_SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+
+
+def calibrate(progress: Callable[[str], None] | None = None, seconds: float = 0.1) -> Any:
+    """Measure every point of the table, keep it for this machine, and return it."""
+    measured: dict[str, Any] = {
+        name: {str(keys): {} for keys in _CONDITIONS} for name in CANDIDATES
+    }
+    for keys in _CONDITIONS:
+        for window in WINDOWS:
+            for name in CANDIDATES:
+                if name == "nested_loop" and window > WINDOWS[0]:
+                    continue
+                if progress is not None:
+                    progress(f"{name}, {keys} keys, window {window}")
+                costs = {str(b): 1e6 * _push(name, keys, window, b, seconds) for b in BATCHES}
+                measured[name][str(keys)][str(window)] = costs
+    path = user_table()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(measured, indent=1))
+    table.cache_clear()
+    return measured
+
+
+def _push(name: str, keys: int, window: int, batch: int, seconds: float) -> float:
+    """Seconds of a push in the steady state; the fastest of a few rounds, as others disturb it."""
+    random = np.random.default_rng(1)
+    join = StreamJoin(
+        _CONDITIONS[keys],
+        window=CountWindow(window),
+        left_schema=_SCHEMA,
+        right_schema=_SCHEMA,
+        threads=1,
+        merge="inline",
+        index=name,
+    )
+
+    def tables(rows: int) -> list[pa.Table]:
+        # The left side is above the right one but for a few rows that match.
+        a = [random.integers(0, 1 << 40, rows) for _ in range(4)]
+        if keys == 2:
+            a = [a[0] - (1 << 40) + (1 << 30), a[1], a[2], a[3]]
+        return [pa.table({"a": a[i], "b": a[i + 1]}) for i in (0, 2)]
+
+    held = 0
+    while held < window:
+        rows = max(batch, window // 32)
+        join.push(*tables(rows))
+        held += rows
+    for _ in range(4):
+        join.push(*tables(batch))
+    rounds = []
+    for _ in range(3):
+        spent, pushes = 0.0, 0
+        while spent < seconds / 3:
+            pair = tables(batch)
+            start = time.perf_counter()
+            join.push(*pair)
+            spent += time.perf_counter() - start
+            pushes += 1
+        rounds.append(spent / pushes)
+    return min(rounds)
