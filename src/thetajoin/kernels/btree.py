@@ -3,13 +3,15 @@
 A leaf has `LF` slots of keys and row numbers; an inner node has up to `F` children, and between two
 of them the smallest key and row number of the right one. ``trees[t]`` is ``[root, height]``; a tree
 of height 0 is one leaf. Nodes come from the pool: `alloc` is ``[leaves used, inner nodes used, first
-free leaf, first free inner node]``, the free ones linked through `after` and `ichild`.
+free leaf, first free inner node]``, the free ones linked through `after` and `ichild`. Several
+threads may insert into different trees of a pool at once, as long as none deletes.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from thetajoin.kernels.atomic import fetch_add
 from thetajoin.kernels.bisect import below, upto
 from thetajoin.kernels.jit import inlined, kernel
 
@@ -39,8 +41,7 @@ def take_leaf(after, alloc):
     if node >= 0:
         alloc[2] = after[node]
         return node
-    alloc[0] += 1
-    return alloc[0] - 1
+    return fetch_add(alloc, 0, 1)
 
 
 @inlined
@@ -49,8 +50,7 @@ def _take_inner(ichild, alloc, F):
     if node >= 0:
         alloc[3] = ichild[node * F]
         return node
-    alloc[1] += 1
-    return alloc[1] - 1
+    return fetch_add(alloc, 1, 1)
 
 
 @kernel

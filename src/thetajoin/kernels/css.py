@@ -40,7 +40,7 @@ def build_directory(keys, F):
 
 
 @inlined
-def _descend(directory, offsets, levels, F, v, above):
+def descend(directory, offsets, levels, F, v, above):
     """The entry, `levels` levels down, where the first key not below (or above) `v` would be."""
     entry = np.int64(0)
     for level in range(levels):
@@ -64,7 +64,7 @@ def search_one(keys, directory, offsets, F, v, above):
     a = np.int64(0)
     n = np.int64(keys.size)
     if levels:
-        a = _descend(directory, offsets, levels, F, v, above) * F
+        a = descend(directory, offsets, levels, F, v, above) * F
         n = min(F, n - a)
     return a + (upto(keys, a, n, v) if above else below(keys, a, n, v))
 
@@ -98,7 +98,7 @@ def partitions(order, directory, offsets, F, depth, values, above, out):
     """
     for i in range(order.size):
         p = order[i]
-        out[p] = _descend(directory, offsets, depth, F, values[p], above)
+        out[p] = descend(directory, offsets, depth, F, values[p], above)
 
 
 @kernel

@@ -15,7 +15,7 @@ from thetajoin.engine.stream import StreamJoin
 from thetajoin.window.spec import CountWindow
 
 WINDOWS = (10_000, 200_000)
-BATCHES = (1, 32, 512, 8192)
+BATCHES = (1, 64, 1024, 8192)
 _CONDITIONS = {1: "l.a BETWEEN r.a - 3 AND r.a + 3", 2: "l.a > r.a AND l.b > r.b"}
 _SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 
@@ -32,8 +32,7 @@ def calibrate(progress: Callable[[str], None] | None = None, seconds: float = 0.
                     continue
                 if progress is not None:
                     progress(f"{name}, {keys} keys, window {window}")
-                costs = {str(b): 1e6 * _push(name, keys, window, b, seconds) for b in BATCHES}
-                measured[name][str(keys)][str(window)] = costs
+                measured[name][str(keys)][str(window)] = _pushes(name, keys, window, seconds)
     path = user_table()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(measured, indent=1))
@@ -41,8 +40,8 @@ def calibrate(progress: Callable[[str], None] | None = None, seconds: float = 0.
     return measured
 
 
-def _push(name: str, keys: int, window: int, batch: int, seconds: float) -> float:
-    """Seconds of a push in the steady state; the fastest of a few rounds, as others disturb it."""
+def _pushes(name: str, keys: int, window: int, seconds: float) -> dict[str, float]:
+    """Microseconds of a push of each size into a full window."""
     random = np.random.default_rng(1)
     join = StreamJoin(
         _CONDITIONS[keys],
@@ -55,27 +54,28 @@ def _push(name: str, keys: int, window: int, batch: int, seconds: float) -> floa
     )
 
     def tables(rows: int) -> list[pa.Table]:
-        # The left side is above the right one but for a few rows that match.
+        # With two keys the left side lies below the right one but for a few rows, which match.
         a = [random.integers(0, 1 << 40, rows) for _ in range(4)]
         if keys == 2:
-            a = [a[0] - (1 << 40) + (1 << 30), a[1], a[2], a[3]]
+            a[0] -= (1 << 40) - (1 << 30)
         return [pa.table({"a": a[i], "b": a[i + 1]}) for i in (0, 2)]
 
-    held = 0
-    while held < window:
-        rows = max(batch, window // 32)
-        join.push(*tables(rows))
-        held += rows
-    for _ in range(4):
-        join.push(*tables(batch))
-    rounds = []
-    for _ in range(3):
-        spent, pushes = 0.0, 0
-        while spent < seconds / 3:
-            pair = tables(batch)
-            start = time.perf_counter()
-            join.push(*pair)
-            spent += time.perf_counter() - start
-            pushes += 1
-        rounds.append(spent / pushes)
-    return min(rounds)
+    for _ in range(33):
+        join.push(*tables(window // 32))
+    costs = {}
+    for batch in BATCHES:
+        for _ in range(3):
+            join.push(*tables(batch))
+        rounds = []
+        for _ in range(3):
+            spent, pushes = 0.0, 0
+            while spent < seconds / 3:
+                pair = tables(batch)
+                start = time.perf_counter()
+                join.push(*pair)
+                spent += time.perf_counter() - start
+                pushes += 1
+            rounds.append(spent / pushes)
+        # Others on the machine only ever make it slower.
+        costs[str(batch)] = 1e6 * min(rounds)
+    return costs
