@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import naive
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import naive
 import thetajoin as tj
 from thetajoin.engine import live
 from thetajoin.errors import OptionError
@@ -23,7 +23,9 @@ CONDITIONS: dict[str, naive.Predicate] = {
     "l.a = r.a AND l.b != r.b": naive.conj(("a", "=", "a"), ("b", "!=", "b")),
     "l.a != r.a": naive.conj(("a", "!=", "a")),
     "ABS(l.a - r.a) <= 1": naive.band("a", "a", "<=", 1),
-    "l.a < r.a OR l.b = r.b": naive.any_of(naive.conj(("a", "<", "a")), naive.conj(("b", "=", "b"))),
+    "l.a < r.a OR l.b = r.b": naive.any_of(
+        naive.conj(("a", "<", "a")), naive.conj(("b", "=", "b"))
+    ),
 }
 WINDOWS = {
     "full": (tj.FullHistory(), naive.Full()),
@@ -136,7 +138,9 @@ def test_row_numbers_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == ids(plain.rows)
 
 
-@pytest.mark.parametrize("index", [name for name in NAMES if name not in ("po_join", "nested_loop")])
+@pytest.mark.parametrize(
+    "index", [name for name in NAMES if name not in ("po_join", "nested_loop")]
+)
 def test_a_condition_without_a_key_names_what_can_serve_it(index: str) -> None:
     here = table([])
     with pytest.raises(OptionError, match=r"no key to look up; use po_join, nested_loop or auto"):

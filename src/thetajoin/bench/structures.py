@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,9 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
     return report
 
 
-def taxi(random: np.random.Generator, rows: int, window: int, matches: float) -> tuple[Int64, Int64]:
+def taxi(
+    random: np.random.Generator, rows: int, window: int, matches: float
+) -> tuple[Int64, Int64]:
     """Distances and fares: a fare follows its distance but for a little noise."""
     distance = random.random(rows)
     fare = distance + random.random(rows) * (6.0 * matches / window)
@@ -72,6 +75,10 @@ def taxi(random: np.random.Generator, rows: int, window: int, matches: float) ->
 def q2_asked(distance: Int64, fare: Int64) -> tuple[Interval, Interval]:
     """Q2: shorter trips that cost more."""
     return interval_of(">", distance), interval_of("<", fare)
+
+
+def _probe_all(side: SideWindow, asked: list[tuple[Interval, Interval]]) -> int:
+    return sum(side.probe(*intervals) for intervals in asked)
 
 
 def q2(scale: float) -> Figures:
@@ -90,9 +97,8 @@ def q2(scale: float) -> Figures:
         while side.rows < window:
             side.insert(*taxi(random, slide, window, matches))
         asked = [q2_asked(*taxi(random, probes, window, matches)) for _ in range(8)]
-        turns = iter(asked * 1000)
-        spent[name] = seconds_of(lambda s=side, t=turns: s.probe(*next(t))) / probes
-        found[name] = sum(side.probe(*a) for a in asked) / (8 * probes)
+        spent[name] = seconds_of(partial(_probe_all, side, asked)) / (8 * probes)
+        found[name] = _probe_all(side, asked) / (8 * probes)
     figures = {f"po_join_vs_{k}": v / spent["po_join"] for k, v in spent.items() if k != "po_join"}
     return figures, {"seconds_per_probe": spent, "matches_per_probe": found}
 
@@ -106,7 +112,7 @@ def head(scale: float) -> Figures:
         side = SideWindow(name, slide, dims=2)
         side.insert(*taxi(random, slide, slide, 10.0))
         asked = q2_asked(*taxi(random, probes, slide, 10.0))
-        spent[name] = seconds_of(lambda s=side, a=asked: s.probe(*a)) / probes
+        spent[name] = seconds_of(partial(side.probe, *asked)) / probes
     return {"bitset_vs_hash": spent["hash"] / spent["bitset"]}, {"seconds_per_probe": spent}
 
 
@@ -117,15 +123,15 @@ def bi_sort(scale: float) -> Figures:
     spent: dict[str, float] = {}
     found: dict[str, float] = {}
     for name, probes in (("bi_sort", batch), ("nested_loop", 64)):
-        options = {"N_Sub": window // workers} if name == "bi_sort" else {}
+        options: dict[str, Any] = {"N_Sub": window // workers} if name == "bi_sort" else {}
         side = SideWindow(name, window, **options)
         while side.rows < window:
             side.insert(random.integers(0, SPAN, window // 64))
         width = SPAN // (2 * window)
-        inserted = seconds_of(lambda s=side: s.insert(random.integers(0, SPAN, batch)))
+        inserted = seconds_of(partial(side.insert, random.integers(0, SPAN, batch)))
         asked = band(random.integers(0, SPAN, probes), width)
         found[name] = side.probe(asked) / probes
-        probed = seconds_of(lambda s=side, a=asked: s.probe(a)) * batch / probes
+        probed = seconds_of(partial(side.probe, asked)) * batch / probes
         spent[name] = inserted + probed
     ratio = spent["nested_loop"] / spent["bi_sort"]
     details = {"seconds_per_batch": spent, "matches_per_row": found}

@@ -86,7 +86,8 @@ class SideWindow:
 
 def seconds_of(run: Callable[[], Any], at_least: float = 0.2, rounds: int = 3) -> float:
     """Seconds of one call: the median of some rounds, each long enough to be measured."""
-    calls, spent = 1, []
+    calls = 1
+    spent: list[float] = []
     run()
     while len(spent) < rounds:
         start = time.perf_counter()

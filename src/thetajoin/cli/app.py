@@ -56,11 +56,14 @@ def bench(
     name: Annotated[str, typer.Argument(help="Which benchmark: engine.")],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     scale: Annotated[float, typer.Option(help="Shrink the tables for a quick look.")] = 1.0,
+    plot: Annotated[
+        Path | None, typer.Option(help="Folder for plots, where there are any.")
+    ] = None,
 ) -> None:
     """Run a benchmark: ratios against peers in the same run."""
     from thetajoin.cli.benchmarks import run_benchmark
 
-    run_benchmark(name, as_json=json, scale=scale)
+    run_benchmark(name, as_json=json, scale=scale, plot=plot)
 
 
 @app.command()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from thetajoin.bench.harness import Report
+from thetajoin.bench.plots import plot_curves
 from thetajoin.errors import OptionError
 
 # Modules with a function `run(progress, scale) -> Report`, imported when they are asked for.
@@ -16,11 +18,15 @@ NAMES = {
     "engine": "thetajoin.bench.engine",
     "faults": "thetajoin.bench.faults",
     "spark-stream": "thetajoin.bench.spark_stream",
+    "structures": "thetajoin.bench.structures",
 }
 
 
-def run_benchmark(name: str, *, as_json: bool, scale: float) -> None:
-    """Run the named benchmark; progress goes to stderr, and only to a terminal."""
+def run_benchmark(name: str, *, as_json: bool, scale: float, plot: Path | None = None) -> None:
+    """Run the named benchmark; progress goes to stderr, and only to a terminal.
+
+    `plot` is a folder for pictures of the curves that some benchmarks measure.
+    """
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(NAMES)}"
@@ -32,6 +38,10 @@ def run_benchmark(name: str, *, as_json: bool, scale: float) -> None:
             progress.print(f"[dim]measuring {what} ...[/dim]")
 
     report: Report = importlib.import_module(NAMES[name]).run(say, scale)
+    if plot is not None:
+        if not report.curves:
+            raise OptionError(f"--plot: benchmark {name!r} has no curves")
+        plot_curves(report.curves, plot)
     if as_json:
         print(report.to_json())
     else:
@@ -50,7 +60,9 @@ def show(report: Report) -> None:
     console = Console(highlight=False)
     console.print(table)
     for name, details in report.details.items():
-        times = details.get("median") or details.get("seconds_per_step")
+        times = next(
+            (v for k, v in details.items() if k == "median" or k.startswith("seconds_per")), None
+        )
         if times:
             parts = ", ".join(f"{who} {seconds * 1000:,.1f} ms" for who, seconds in times.items())
             console.print(f"{name}: {parts}", soft_wrap=True)

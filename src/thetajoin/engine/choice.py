@@ -1,8 +1,8 @@
 """Choosing the window structure of a running join, and changing it between sub-windows.
 
-A join under ``index="auto"`` begins with PO-Join. As its window grows, and then once a window's worth
-of rows, it looks at the batches it was given and at a sample of the driving key, and moves a side to
-another structure where the cost model expects a clear gain.
+A join under ``index="auto"`` begins with PO-Join. As its window grows, and then once a window's
+worth of rows, it looks at the batches it was given and at a sample of the driving key, and moves a
+side to another structure where the cost model expects a clear gain.
 """
 
 from __future__ import annotations
@@ -49,15 +49,13 @@ class Watch:
 
     def workload(self, store: Store, keys: int) -> Workload:
         """The batches since the last look."""
-        work = Workload(
-            self.rows / max(1, self.pushes), store.rows, keys, self.reach, self.growing
-        )
+        work = Workload(self.rows / max(1, self.pushes), store.rows, keys, self.reach, self.growing)
         self.pushes = self.rows = 0
         return work
 
 
 def better(store: Store, views: list[View], work: Workload) -> str | None:
-    """A structure that is clearly expected to be faster than a store's own; None if there is none."""
+    """A structure that is clearly expected to be faster than a store's own, if there is one."""
     able = [name for name in NAMES if suits(name, [view.shape for view in views]) is None]
     order = ranked(work, able)
     current = store.config.index if store.config.index in NAMES else PO_JOIN
@@ -67,8 +65,7 @@ def better(store: Store, views: list[View], work: Workload) -> str | None:
 
 
 def reach_of(view: View, stored: PartRows, probes: PartRows) -> tuple[float, bool]:
-    """The share of a sample of stored rows that the driving key alone lets through, and whether
-    that key grows with time."""
+    """What share of a sample the driving key alone lets through, and whether it grows with time."""
     drive = driving_key(view.shape)
     if drive < 0 or not len(stored) or not len(probes):
         return 1.0, False

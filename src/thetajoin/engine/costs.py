@@ -1,8 +1,8 @@
 """What a micro-batch costs under each window structure, from measurements on a machine.
 
-The table holds microseconds of a push of `batch` rows a side into a window of `window` rows, with few
-matches, by structure, number of keys, window and batch; between its points it is interpolated in
-logarithms. `thetajoin bench structures` measures it anew (`planner.calibrate`); without that the
+The table holds microseconds of a push of `batch` rows a side into a window of `window` rows, with
+few matches, by structure, number of keys, window and batch; between its points it is interpolated
+in logarithms. `thetajoin bench structures` measures it anew (`planner.calibrate`); without that the
 table of the machine the package was developed on is used, whose ratios hold well elsewhere.
 """
 
@@ -98,7 +98,7 @@ def _interpolated(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
         return ys[0]
     at = next((i for i in range(1, len(xs) - 1) if x <= xs[i]), len(xs) - 1)
     slope = math.log(ys[at] / ys[at - 1]) / math.log(xs[at] / xs[at - 1])
-    return ys[at - 1] * (x / xs[at - 1]) ** slope
+    return float(ys[at - 1] * (x / xs[at - 1]) ** slope)
 
 
 def ranked(work: Workload, able: Sequence[str]) -> list[tuple[float, str]]:

@@ -217,4 +217,5 @@ def _rows_of(index: object) -> tuple[list[Int64], Positions]:
     if isinstance(index, Head):
         return index.rows()
     assert isinstance(index, PoJoin)
-    return [_integers(key) for key in index.keys()], index.rid
+    keys = index.keys()
+    return [_integers(key) for key in keys], index.rid

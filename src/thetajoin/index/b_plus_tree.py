@@ -6,8 +6,10 @@ The baseline of the PIM-Tree paper (Section 2.2.1), and the mutable part of its 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.index.shape import Shape
@@ -22,6 +24,16 @@ _ONE_TREE: Int32 = np.zeros(0, np.int32)
 
 class BTree(Component):
     """Rows by one key in one or several B+-trees that share their nodes and one list of leaves."""
+
+    _key: Int64
+    _rid: Int32
+    _count: Int32
+    _after: Int32
+    _before: Int32
+    _ikey: Int64
+    _irid: Int32
+    _ichild: Int32
+    _icount: Int32
 
     def __init__(self, f_b: int = F_B, trees: int = 1, rows: int = 0) -> None:
         """Empty trees of fan-out `f_b`, with room for about `rows` rows."""
@@ -47,7 +59,7 @@ class BTree(Component):
 
     def _grow_leaves(self, leaves: int) -> None:
         old = getattr(self, "_count", np.zeros(0, np.int32)).size
-        new = {
+        new: dict[str, NDArray[Any]] = {
             "_key": np.empty(leaves * self.f_b, np.int64),
             "_rid": np.empty(leaves * self.f_b, np.int32),
             "_count": np.zeros(leaves, np.int32),
@@ -62,7 +74,7 @@ class BTree(Component):
         self._begin = np.arange(leaves, dtype=np.int64) * self.f_b
 
     def _grow_inners(self, inners: int) -> None:
-        new = {
+        new: dict[str, NDArray[Any]] = {
             "_ikey": np.empty(inners * self.f_b, np.int64),
             "_irid": np.empty(inners * self.f_b, np.int32),
             "_ichild": np.empty(inners * self.f_b, np.int32),

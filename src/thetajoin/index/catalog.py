@@ -32,7 +32,7 @@ NAMES = (PO_JOIN, *_CLASSES)
 
 def structure_class(name: str) -> type[Structure]:
     """The class of a structure, loaded when it is asked for."""
-    found = getattr(import_module(f"thetajoin.index.{name}"), _CLASSES[name])
+    found: type[Structure] = getattr(import_module(f"thetajoin.index.{name}"), _CLASSES[name])
     assert issubclass(found, Structure)
     return found
 

@@ -37,9 +37,7 @@ _NO_ROWS: Int32 = np.zeros(0, np.int32)
 class Css(Component):
     """A sorted array of rows with a directory above it; replaced as a whole."""
 
-    def __init__(
-        self, keys: Int64 = _NO_KEYS, rid: Int32 = _NO_ROWS, f_ib: int = F_IB
-    ) -> None:
+    def __init__(self, keys: Int64 = _NO_KEYS, rid: Int32 = _NO_ROWS, f_ib: int = F_IB) -> None:
         """A tree over keys in ascending order; O(n / f_ib)."""
         self.f_ib = f_ib
         self.keys, self.rid = keys, rid
@@ -83,7 +81,7 @@ class Css(Component):
         return out
 
     def merged(self, keys: Int64, rid: Int32, first: int) -> Css:
-        """A tree that has these rows, in key order, as well, and none with a number below `first`."""
+        """A tree with these rows, in key order, as well, and none with a number below `first`."""
         both, numbers = np.empty(self.size + keys.size, np.int64), blank(self.size + keys.size)
         n = css.merge_sorted(self.keys, self.rid, keys, rid, first, both, numbers)
         return Css(both[:n], numbers[:n], self.f_ib)

@@ -1,7 +1,7 @@
 """Several predicates at once over one ordered component each (SPO-Join Section 4.1).
 
-Each predicate's rows become a bitset, and the bitsets are ANDed; or each becomes a hash set, and the
-sets are intersected, which is what the paper compares with.
+Each predicate's rows become a bitset, and the bitsets are ANDed; or each becomes a hash set, and
+the sets are intersected, which is what the paper compares with.
 """
 
 from __future__ import annotations

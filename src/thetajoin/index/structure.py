@@ -64,9 +64,7 @@ class Structure(ABC):
 
     name: ClassVar[str]
 
-    def __init__(
-        self, shape: Shape, window: int | None = None, *, multi_key: bool = False
-    ) -> None:
+    def __init__(self, shape: Shape, window: int | None = None, *, multi_key: bool = False) -> None:
         """An empty structure; `window` is the number of rows expected, if it is known.
 
         With `multi_key` it looks up every key itself and none is tested in the ring.
@@ -96,8 +94,8 @@ class Structure(ABC):
     def _insert(self, order: Int32, keys: list[Int64], rid: Int32) -> None:
         """Put rows in; `order` is that of the driving key."""
 
-    def _expire(self) -> None:
-        """Forget rows below `first`, at once or later."""
+    def _expire(self) -> None:  # noqa: B027
+        """Forget rows below `first`, at once or later, which may be never."""
 
     @property
     def size(self) -> int:

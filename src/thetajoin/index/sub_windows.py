@@ -1,7 +1,7 @@
 """A window as a chain of sub-windows by arrival, each with an index of its own, dropped whole.
 
-PanJoin (Section III-A) and the chained index of BiStream (Section 3.3): rows go into the newest; when
-it is full it is archived and a new one begun; the oldest goes when its last row has expired.
+PanJoin (Section III-A) and the chained index of BiStream (Section 3.3): rows go into the newest;
+when it is full it is archived and a new one begun; the oldest goes when its last row has expired.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
 """WiB+-Tree: a B+-tree with wide leaves that are sorted only when they split.
 
-PanJoin, Section III-C. It adapts to skewed and to growing keys, which the RaP-Table cannot. All rows
-of one key are in one leaf, which goes on in further entries of an LLAT if it must.
+PanJoin, Section III-C. It adapts to skewed and to growing keys, which the RaP-Table cannot. All
+rows of one key are in one leaf, which goes on in further entries of an LLAT if it must.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.index.shape import Shape
@@ -32,6 +35,12 @@ class WibLeaves(Component):
     """One sub-window: inner nodes over unsorted leaves."""
 
     in_order = False
+    _count: Int32
+    _after: Int32
+    _tail: Int32
+    _pure: Int32
+    _key: Int64
+    _rid: Int32
 
     def __init__(self, W: int, fanout: int, rows: int) -> None:
         """One empty leaf."""
@@ -44,7 +53,7 @@ class WibLeaves(Component):
         self._inners(DEPTH + 2 + 8 * rows // (W * fanout))
 
     def _entries(self, entries: int) -> None:
-        new = {
+        new: dict[str, NDArray[Any]] = {
             "_count": np.zeros(entries, np.int32),
             "_after": filled(entries, -1),
             "_tail": np.arange(entries, dtype=np.int32),

@@ -1,7 +1,7 @@
 """Searching the few keys of a tree's node.
 
 Comparing all of them at once, in vector registers, has no branch that the processor could guess
-wrong, so searches of different probes overlap: three times as fast as halving on a tree of a million.
+wrong, so searches of different probes overlap: three times as fast as halving, on a million rows.
 """
 
 from __future__ import annotations

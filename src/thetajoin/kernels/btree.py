@@ -2,9 +2,9 @@
 
 A leaf has `LF` slots of keys and row numbers; an inner node has up to `F` children, and between two
 of them the smallest key and row number of the right one. ``trees[t]`` is ``[root, height]``; a tree
-of height 0 is one leaf. Nodes come from the pool: `alloc` is ``[leaves used, inner nodes used, first
-free leaf, first free inner node]``, the free ones linked through `after` and `ichild`. Several
-threads may insert into different trees of a pool at once, as long as none deletes.
+of height 0 is one leaf. Nodes come from the pool: `alloc` is ``[leaves used, inner nodes used,
+first free leaf, first free inner node]``, the free ones linked through `after` and `ichild`.
+Several threads may insert into different trees of a pool at once, as long as none deletes.
 """
 
 from __future__ import annotations
@@ -258,6 +258,14 @@ def delete(keys, rid, trees, leaves, inners, alloc, F, LF):
             continue
         left = before[node]
         right = after[node]
+        if left < 0 and right < 0:
+            # The last row of all: its leaf is the whole tree again.
+            for d in range(height):
+                ichild[path[d] * F] = alloc[3]
+                alloc[3] = path[d]
+            trees[0, 0] = node
+            trees[0, 1] = 0
+            continue
         if left >= 0:
             after[left] = right
         if right >= 0:

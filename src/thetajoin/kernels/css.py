@@ -162,7 +162,7 @@ def search_indexed(order, keys, samples, step, values, above, out):
                 high = low - 1
                 jump += jump
                 low = high - jump
-            low = max(low, 0)
+            low = max(low, np.int64(0))
         while low < high:
             mid = (low + high) >> 1
             if samples[mid] < v or (above and samples[mid] == v):

@@ -1,7 +1,8 @@
-"""Reading rows out of linked blocks: what every tree, table and sorted array is at its lowest level.
+"""Reading rows out of linked blocks: what every tree, table and array is at its lowest level.
 
 A block ``b`` has its rows at ``[begin[b], begin[b] + count[b])`` of the keys `skey` and row numbers
-`srid`, and goes on in block ``after[b]`` (-1: nowhere). A probe `p` starts at ``(block[p], pos[p])``.
+`srid`, and goes on in block ``after[b]`` (-1: nowhere). A probe `p` starts at position ``pos[p]``
+of block ``block[p]``.
 Where rows are in key order it ends at the first key above ``high[p]``, or at position ``end[p]`` of
 its block if that is not negative; otherwise every row is tested until block ``last[p]`` is done.
 Further keys are tested in a ring of the window's keys: column ``c`` of row `r` is
@@ -46,7 +47,7 @@ def emit_linked(
     out_row,
     state,
 ):
-    """Write the pairs of each probe; `state` is ``[next index into order, block + 1, position]``."""
+    """Write the pairs of each probe; `state` is ``[index into order, block + 1, position]``."""
     block, pos, last, end = cursors
     begin, count, after, skey, srid = storage
     room = out_probe.size
@@ -158,7 +159,7 @@ def _walk_bits(p, cursors, high, in_order, low, storage, first, bits):
         if b == last[p]:
             return
         b = np.int64(after[b])
-        x = 0
+        x = np.int64(0)
 
 
 @kernel
@@ -285,7 +286,7 @@ def _walk_set(p, cursors, high, in_order, low, storage, table, size):
         if over or b == last[p]:
             break
         b = np.int64(after[b])
-        x = 0
+        x = np.int64(0)
     return table, size
 
 
@@ -298,9 +299,7 @@ def intersect_sets(p, cursors, lows, highs, in_order, storages, negate, initial)
     """
     table = np.full(initial, -1, np.int64)
     size = 0
-    table, size = _walk_set(
-        p, cursors[0], highs[0], in_order, lows[0], storages[0], table, size
-    )
+    table, size = _walk_set(p, cursors[0], highs[0], in_order, lows[0], storages[0], table, size)
     for c in range(1, len(cursors)):
         other = np.full(initial, -1, np.int64)
         n = 0

@@ -1,8 +1,9 @@
 """PanJoin's linked list adaptive table, and the two structures that keep their rows in one.
 
-An entry has room for `W` rows. A partition begins with an entry and goes on in reserved ones when it
-is full; `after` leads from a partition's last entry to the next partition's first, so that a range
-of partitions is one walk. ``tail[i]`` is the last entry of the partition that begins at entry `i`.
+An entry has room for `W` rows. A partition begins with an entry and goes on in reserved ones when
+it is full; `after` leads from a partition's last entry to the next partition's first, so that a
+range of partitions is one walk. ``tail[i]`` is the last entry of the partition that begins at entry
+`i`.
 """
 
 from __future__ import annotations
@@ -239,9 +240,7 @@ def wib_insert(order, begun, keys, rid, trees, W, storage, tail, used, pure, inn
         r = order[i]
         v = keys[r]
         known = (
-            leaf >= 0
-            and (fences[0] == 0 or v >= fences[1])
-            and (fences[2] == 0 or v < fences[3])
+            leaf >= 0 and (fences[0] == 0 or v >= fences[1]) and (fences[2] == 0 or v < fences[3])
         )
         if not known:
             leaf = np.int64(_leaf_of(v, trees, inners, F, path, at, fences))

@@ -16,6 +16,7 @@ from thetajoin.kernels.jit import inlined, kernel
 
 BLOCK = 64
 
+
 @inlined
 def _lock(locks, i):
     while exchange(locks, i, 1) != 0:

@@ -16,7 +16,7 @@ from thetajoin.window.spec import CountWindow
 
 WINDOWS = (10_000, 200_000)
 BATCHES = (1, 64, 1024, 8192)
-_CONDITIONS = {1: "l.a BETWEEN r.a - 3 AND r.a + 3", 2: "l.a > r.a AND l.b > r.b"}
+_CONDITIONS = {1: "ABS(l.a - r.a) <= 3", 2: "l.a > r.a AND l.b > r.b"}
 _SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 
 

@@ -76,7 +76,7 @@ class UnitSpec:
     @property
     def _options(self) -> Options:
         """A micro-batch becomes a segment, which other workers can map; merges are part of it."""
-        given = {"threads": 1, "index": PO_JOIN} | self.options
+        given: dict[str, Any] = {"threads": 1, "index": PO_JOIN} | self.options
         if given["index"] == AUTO:
             given["index"] = PO_JOIN
         return Options(**given | {"merge": "inline", "head_rows": 0})
