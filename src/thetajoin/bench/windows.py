@@ -1,4 +1,7 @@
-"""One side's window under any structure, driven by keys alone: what `bench structures` measures."""
+"""One side's window under any structure, driven by keys alone: what `bench structures` measures.
+
+Times are processor times: all of it runs on one thread, and neighbours should not count.
+"""
 
 from __future__ import annotations
 
@@ -90,10 +93,10 @@ def seconds_of(run: Callable[[], Any], at_least: float = 0.2, rounds: int = 3) -
     spent: list[float] = []
     run()
     while len(spent) < rounds:
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(calls):
             run()
-        taken = time.perf_counter() - start
+        taken = time.process_time() - start
         if taken < at_least / rounds and not spent:
             calls = max(calls + 1, int(calls * at_least / rounds / max(taken, 1e-6)))
             continue

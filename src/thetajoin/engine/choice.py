@@ -7,7 +7,7 @@ side to another structure where the cost model expects a clear gain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Watch:
 
     pushes: int = 0
     rows: int = 0
-    next_rows: int = FIRST_LOOK
+    next_rows: int = field(default_factory=lambda: FIRST_LOOK)
     reach: float = 0.0
     growing: bool = False
 
