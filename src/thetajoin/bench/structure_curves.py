@@ -291,6 +291,16 @@ def pim_12(scale: float) -> Curve:
     return _curve(title, "threads", "rows a second", counts, lines)
 
 
+def width_for(keys: Any, matches: float) -> int:
+    """A band that matches about so many of these keys on average."""
+    held, width = np.sort(keys), 1
+    while True:
+        inside = np.searchsorted(held, keys + width, "right") - np.searchsorted(held, keys - width)
+        if inside.mean() - 1 >= matches:
+            return width
+        width += max(1, width // 4)
+
+
 def pim_13(scale: float) -> Curve:
     """Skewed keys."""
     window = int((1 << 17) * scale)
@@ -303,7 +313,8 @@ def pim_13(scale: float) -> Curve:
                 return random.integers(0, 1 << 31, count)
             return distributions(random, count)[kind]
 
-        return steady(TREES, window, 1024, matches=0.01, rounds=1, keys=draw)
+        width = width_for(draw(20_000), 2 * 20_000 / window)
+        return steady(TREES, window, 1024, matches=2, rounds=1, keys=draw, width=width)
 
     return _sweep("PIM-Tree Fig. 13a: distributions", "keys", names, measure)
 

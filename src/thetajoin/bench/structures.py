@@ -213,6 +213,7 @@ def steady(
     presort: bool = False,
     rounds: int = 5,
     keys: Callable[[int], Int64] | None = None,
+    width: int | None = None,
 ) -> dict[str, float]:
     """Seconds a row of a full window's steady state: probe, insert, expire; rivals take turns.
 
@@ -220,7 +221,7 @@ def steady(
     """
     random = np.random.default_rng(6)
     draw = keys or (lambda count: random.integers(0, SPAN, count))
-    width = max(1, int(SPAN * matches / (2 * window)))
+    width = width or max(1, int(SPAN * matches / (2 * window)))
     sides = {k: SideWindow(n, window, presort=presort, **o) for k, (n, o) in rivals.items()}
     for side in sides.values():
         while side.rows < window + window // 4:
