@@ -25,7 +25,9 @@ from thetajoin.engine.options import Options
 from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.engine.share import Share
 from thetajoin.engine.spec import OTHER, Part, Side, View
+from thetajoin.errors import OptionError
 from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.catalog import AUTO, PO_JOIN
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
@@ -49,6 +51,13 @@ class AggConfig:
     window: Window = field(default_factory=FullHistory)
     order_by: tuple[str, str] | None = None
     options: Options = field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        if self.options.index not in (AUTO, PO_JOIN):
+            raise OptionError(
+                f"index={self.options.index!r}: aggregates are answered by {PO_JOIN} segments only"
+            )
+        object.__setattr__(self, "options", replace(self.options, index=PO_JOIN))
 
     def spec(self) -> AggSpec:
         """Groups and aggregates, checked."""
@@ -236,6 +245,7 @@ class Aggregator:
             keys, rid = index.rows()
             index = PoJoin(index.shape, list(keys), rid)
         else:
+            assert isinstance(index, PoJoin)
             memo = block.derived.setdefault(("aggregate", at), {})
         return Segment(index, block.table, side, block.arrivals, memo, self._mapper)
 
@@ -288,6 +298,7 @@ def _part_rows(block: Block, at: int, view: View) -> PartRows:
         head_keys, rid = index.rows()
         found: list[Key] = list(head_keys)
     else:
+        assert isinstance(index, PoJoin)
         found, rid = index.keys(), index.rid
     keys: dict[int, Key] = dict(zip(view.stored, found, strict=True))
     return PartRows(rid, [keys[key] for key in range(len(keys))])

@@ -24,11 +24,13 @@ class Report:
     figures: dict[str, float | None] = field(default_factory=dict)
     targets: dict[str, str] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+    curves: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """One JSON object."""
         rounded = {k: None if v is None else float(f"{v:.4g}") for k, v in self.figures.items()}
-        return json.dumps({"name": self.name, "figures": rounded, "details": self.details})
+        content = {"name": self.name, "figures": rounded, "details": self.details}
+        return json.dumps(content | ({"curves": self.curves} if self.curves else {}))
 
 
 def alternate(

@@ -21,11 +21,15 @@ NAMES = {
     "partitionings": "thetajoin.bench.partitionings",
     "spark-batch": "thetajoin.bench.spark_batch",
     "spark-stream": "thetajoin.bench.spark_stream",
+    "structures": "thetajoin.bench.structures",
 }
 
 
 def run_benchmark(name: str, *, as_json: bool, scale: float, plot: Path | None = None) -> None:
-    """Run the named benchmark; progress goes to stderr, and only to a terminal."""
+    """Run the named benchmark; progress goes to stderr, and only to a terminal.
+
+    `plot` is a folder for pictures of what some benchmarks measure.
+    """
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(NAMES)}"
@@ -61,7 +65,9 @@ def show(report: Report) -> None:
     console = Console(highlight=False)
     console.print(table)
     for name, details in report.details.items():
-        times = details.get("median") or details.get("seconds_per_step")
+        times = next(
+            (v for k, v in details.items() if k == "median" or k.startswith("seconds_per")), None
+        )
         if times:
             parts = ", ".join(f"{who} {seconds * 1000:,.1f} ms" for who, seconds in times.items())
             console.print(f"{name}: {parts}", soft_wrap=True)

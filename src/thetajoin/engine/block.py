@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import Mapper, PoJoin
 from thetajoin.index.shape import Shape
+from thetajoin.index.structure import Structure
 
 Flags = NDArray[np.bool_]
 
@@ -30,7 +32,7 @@ class Block:
 
     arrivals: Arrivals
     table: pa.RecordBatch
-    indexes: list[PoJoin] | list[Head]
+    indexes: list[PoJoin] | list[Head] | list[Structure]
     settled: Flags | None
     times: Int64 | None
     newest: int | None = None
@@ -52,10 +54,18 @@ class Block:
         times = 0 if self.times is None else self.times.nbytes
         return times + sum(index.nbytes for index in self.indexes)
 
+    def locate(
+        self, probes: NDArray[np.int32], rows: NDArray[np.int32]
+    ) -> Iterator[tuple[Block, NDArray[np.int32], NDArray[np.int32]]]:
+        """Pairs found in this block, by the block that has the stored rows."""
+        yield self, probes, rows
+
     def _check(self) -> None:
         """Verify every index and that the row numbers fit."""
         for index in self.indexes:
             index._check()
+            if isinstance(index, Structure):
+                continue
             assert index.size <= self.rows
             assert not index.size or index.rid[: index.size].min() >= 0
             assert not index.size or index.rid[: index.size].max() < self.rows
@@ -118,9 +128,10 @@ def merge_blocks(blocks: list[Block]) -> Block:
     return Block(arrivals, table, indexes, merged_settled(blocks), merged_times(blocks))
 
 
-def _as_sorted(index: PoJoin | Head) -> PoJoin:
+def _as_sorted(index: PoJoin | Head | Structure) -> PoJoin:
     if isinstance(index, PoJoin):
         return index
+    assert isinstance(index, Head)
     keys, rid = index.rows()
     return PoJoin(index.shape, list(keys), rid)
 

@@ -6,7 +6,7 @@ so a batch that fails leaves the state as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block, Flags, empty_batch
+from thetajoin.engine.choice import Watch, better, reach_of
 from thetajoin.engine.intake import (
     Clock,
     Ordering,
@@ -27,6 +28,7 @@ from thetajoin.engine.intake import (
 )
 from thetajoin.engine.joiner import Found, Joiner, See
 from thetajoin.engine.layout import How, Layout, owes
+from thetajoin.engine.live import LiveStore
 from thetajoin.engine.options import Options
 from thetajoin.engine.rows import Batch, make_batch
 from thetajoin.engine.share import Share
@@ -40,6 +42,7 @@ from thetajoin.engine.spec import (
 from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.errors import SchemaError, WindowError
 from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.catalog import AUTO, PO_JOIN, check_suits
 from thetajoin.index.po_join import Mapper
 from thetajoin.predicate import Condition, compile_condition
 from thetajoin.window.chain import SEGMENTS
@@ -123,19 +126,26 @@ class JoinCore:
             self.parts, self.layout, options.chunk_rows, options.workers, config.how != "inner"
         )
         self.stores: dict[Side, Store] = {
-            side: Store(
-                side,
-                self.parts,
-                StoreConfig(
-                    head_rows=options.head_rows,
-                    background=options.merge == "background",
-                    bounded=not isinstance(config.window, FullHistory),
-                    owes=owes(config.how, side),
-                    segments=config.segments,
-                ),
-            )
-            for side in SIDES
+            side: self._store(side, options.index, options.index_options) for side in SIDES
         }
+        self._watches = {side: Watch() for side in SIDES}
+
+    def _store(self, side: Side, index: str, parameters: Mapping[str, Any]) -> Store:
+        """An empty store for one side's rows under a window structure."""
+        check_suits(index, [part.views[side].shape for part in self.parts], self.condition.sql)
+        window, options = self.config.window, self.config.options
+        config = StoreConfig(
+            head_rows=options.head_rows,
+            background=options.merge == "background",
+            bounded=not isinstance(window, FullHistory),
+            owes=owes(self.config.how, side),
+            segments=self.config.segments,
+            index=index,
+            index_options=tuple(sorted(parameters.items())),
+            window_rows=window.size if isinstance(window, CountWindow) else None,
+        )
+        kind = Store if index in (AUTO, PO_JOIN) else LiveStore
+        return kind(side, self.parts, config)
 
     def _order_columns(self) -> Any:
         names = self.config.order_by
@@ -297,8 +307,8 @@ class JoinCore:
         """Who probes what: together these meet every pair with a new row exactly once."""
         window = self.config.window
         if not isinstance(window, CountWindow) and not self.config.self_join:
-            yield "r", self.stores["l"].blocks(), None
-            yield "l", [*self.stores["r"].blocks(), arrivals["r"].block], None
+            yield "r", self.stores["l"].probed(), None
+            yield "l", [*self.stores["r"].probed(), arrivals["r"].block], None
             return
         for side in SIDES:
             other = OTHER[side]
@@ -309,7 +319,7 @@ class JoinCore:
             low = None
             if isinstance(window, CountWindow):
                 low = CountWindow.first_visible(seen, window.size, window.slide)
-            yield side, [*self.stores[other].blocks(), arrivals[other].block], See(low, seen - 1)
+            yield side, [*self.stores[other].probed(), arrivals[other].block], See(low, seen - 1)
 
     def _settle(
         self, side: Side, arrivals: dict[Side, Arrival], found: Found, marks: dict[int, Flags]
@@ -367,18 +377,49 @@ class JoinCore:
             for block in self.stores[side].blocks():
                 block.settled = marks.get(id(block), block.settled)
             self.stores[side].add(arrivals[side].block, arrivals[side].arrived)
+            if self.config.options.index == AUTO:
+                self._reconsider(side, arrivals)
             if side == "l" or not self.config.self_join:
                 self.counters.late_rows += arrivals[side].late
                 self.counters.null_times += arrivals[side].null_times
         self.counters.pairs += pairs
 
+    def _reconsider(self, side: Side, arrivals: dict[Side, Arrival]) -> None:
+        """Move a side to another structure if that is clearly expected to be faster."""
+        watch, store = self._watches[side], self.stores[side]
+        watch.see(len(arrivals[side].kept))
+        if not watch.due(store):
+            return
+        views = [part.views[side] for part in self.parts]
+        rows = arrivals[side].kept.parts, arrivals[OTHER[side]].batch.parts
+        if len(views) == 1:
+            watch.reach, watch.growing = reach_of(views[0], rows[0][0], rows[1][0])
+        keys = max(len(view.shape.dims) for view in views)
+        name = better(store, views, watch.workload(store, keys))
+        if name is not None:
+            self.stores[side] = self._moved(store, name)
+
+    def _moved(self, store: Store, name: str) -> Store:
+        """The rows of a store under another structure; O(rows log rows)."""
+        store.settle_merge(wait=True)
+        new = self._store(store.side, name, {})
+        for block in store.blocks():
+            batch = make_batch(block.table, store.side, self.parts, list(block.table.schema.names))
+            moved = new.block_of(batch, block.times, arrivals=block.arrivals)
+            moved.settled = block.settled
+            new.add(moved)
+        new.count, new.merges = store.count, store.merges
+        return new
+
     def _expire_counted(self, window: CountWindow) -> Iterator[pa.RecordBatch]:
         for side in SIDES:
             store = self.stores[side]
             first = CountWindow.first_visible(store.count, window.size, window.slide)
-            for block in store.blocks():
+            for block in store.blocks() if self._gives_unmatched(side) else ():
+                if block.arrivals.first >= first:
+                    break
                 gone = int(block.arrivals.rows_before(np.array([first]))[0])
-                if gone and block.settled is not None and self._gives_unmatched(side):
+                if gone and block.settled is not None:
                     rows = np.flatnonzero(~block.settled[:gone])
                     block.settled[rows] = True
                     yield from self._unmatched(side, block, rows)

@@ -98,13 +98,13 @@ class Joiner:
     ) -> Callable[[], Iterator[Found]]:
         def found() -> Iterator[Found]:
             room = np.empty(0, np.int32)
-            for probes, stored in stream():
+            for holder, probes, stored in _located(block, stream()):
                 if room.size < probes.size:
                     room = np.empty(max(probes.size, 2 * room.size), np.int32)
                 probe_rows = room[: probes.size]
                 gather_into(probed.rows, probes, probe_rows)
                 if part.residual is not None:
-                    tables = (batch.table, block.table)
+                    tables = (batch.table, holder.table)
                     positions = (probe_rows, stored)
                     kept = self._residual(part.residual, side, tables, positions)
                     probe_rows, stored = probe_rows[kept], stored[kept]
@@ -112,12 +112,12 @@ class Joiner:
                         continue
                 output = None
                 if slab is not None and side == "l":
-                    output = self.layout.pairs(batch.table, probe_rows, block.table, stored, slab)
+                    output = self.layout.pairs(batch.table, probe_rows, holder.table, stored, slab)
                 elif slab is not None:
-                    output = self.layout.pairs(block.table, stored, batch.table, probe_rows, slab)
+                    output = self.layout.pairs(holder.table, stored, batch.table, probe_rows, slab)
                 if self.keep_rows:
                     probe_rows, stored = probe_rows.copy(), stored.copy()
-                yield Found(block, probe_rows, stored, output)
+                yield Found(holder, probe_rows, stored, output)
 
         return found
 
@@ -199,6 +199,11 @@ def _stream(
             yield from stream
 
     return chained
+
+
+def _located(block: Block, stream: PairStream) -> Iterator[tuple[Block, Positions, Positions]]:
+    for probes, stored in stream:
+        yield from block.locate(probes, stored)
 
 
 def run_tasks(tasks: list[Callable[[], Iterator[Found]]], threads: int) -> Iterator[Found]:

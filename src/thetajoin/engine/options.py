@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from thetajoin.errors import OptionError
+from thetajoin.index.catalog import PO_JOIN, check_name
 
 
 @dataclass(frozen=True)
@@ -18,12 +19,16 @@ class Options:
     chunk_rows: most rows in one output batch.
     head_rows: rows the mutable head may hold before it becomes a segment.
     merge: "background", or "inline" to merge segments inside `push`.
+    index: the window structure, or "auto" to have it chosen (`docs/structures.md`).
+    index_options: the structure's parameters under their paper's names.
     """
 
     threads: int = 0
     chunk_rows: int = 1 << 17
     head_rows: int = 2048
     merge: str = "background"
+    index: str = PO_JOIN
+    index_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lowest = {"threads": 0, "chunk_rows": 64, "head_rows": 0}
@@ -33,6 +38,9 @@ class Options:
                 raise OptionError(f"{name}={value!r}: must be a whole number of at least {least}")
         if self.merge not in ("background", "inline"):
             raise OptionError(f"merge={self.merge!r}: must be 'background' or 'inline'")
+        if not isinstance(self.index_options, dict):
+            raise OptionError(f"index_options={self.index_options!r}: give a dictionary")
+        check_name(self.index, self.index_options)
 
     @property
     def workers(self) -> int:
@@ -47,7 +55,7 @@ class Options:
         Traceback (most recent call last):
         thetajoin.errors.OptionError: unknown option 'thread': did you mean 'threads'?
         """
-        known = [field.name for field in fields(cls)]
+        known = [option.name for option in fields(cls)]
         for name in given:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)

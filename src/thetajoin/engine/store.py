@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from thetajoin.engine.block import (
 from thetajoin.engine.rows import Batch
 from thetajoin.engine.spec import Part, Side
 from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.catalog import PO_JOIN
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import Mapper
 from thetajoin.window.chain import SEGMENTS, next_merge
@@ -31,6 +33,8 @@ class StoreConfig:
     """How a side keeps its rows: `head_rows` mutable at most, merges in the background or not.
 
     Where the window expires (`bounded`), a segment holds at most one part in `segments` of it.
+    `index` names the window structure, `index_options` its parameters; `window_rows` is how many
+    rows the window shows, where it counts them.
     """
 
     head_rows: int = 2048
@@ -38,6 +42,9 @@ class StoreConfig:
     bounded: bool = True
     owes: bool = False
     segments: int = SEGMENTS
+    index: str = PO_JOIN
+    index_options: tuple[tuple[str, Any], ...] = ()
+    window_rows: int | None = None
 
 
 class Store:
@@ -63,6 +70,10 @@ class Store:
     def blocks(self) -> list[Block]:
         """All blocks, oldest first; rows of a running merge are in the old ones."""
         return [*self.segments, *([self.head] if self.head is not None else [])]
+
+    def probed(self) -> list[Block]:
+        """The blocks that a probe must ask."""
+        return self.blocks()
 
     @property
     def rows(self) -> int:

@@ -21,6 +21,7 @@ from typing import Any
 from thetajoin.engine.block import Block
 from thetajoin.engine.blockfile import read_block, write_block
 from thetajoin.engine.core import SIDES, JoinCore
+from thetajoin.engine.live import LiveStore
 
 # Layouts kept for a unit: the newest, and the one before it, which a retry goes back to.
 KEPT = 2
@@ -45,9 +46,10 @@ class SegmentCache:
     def save(self, token: str, core: JoinCore) -> None:
         """Write the segments that have no file yet, then the layout; old files go.
 
-        A full disk costs speed only: other workers then build from the state store.
+        A full disk costs speed only: other workers then build from the state store, as they do
+        where the index changes with every batch and has no segments.
         """
-        if self._broken:
+        if self._broken or any(isinstance(store, LiveStore) for store in core.stores.values()):
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.layout import How
 from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
+from thetajoin.index.catalog import AUTO, PO_JOIN
 from thetajoin.window.chain import SEGMENTS
 from thetajoin.window.spec import window_from_dict
 
@@ -81,10 +82,17 @@ class UnitSpec:
             order_by=self.order_by,
             suffix=self.suffix,
             self_join=self.self_join,
-            # A micro-batch becomes a segment, which other workers can map; merges are part of it.
-            options=Options(**{"threads": 1, **self.options, "merge": "inline", "head_rows": 0}),
+            options=self._options,
             segments=SEGMENTS if self.totals is None else TOTALS_SEGMENTS,
         )
+
+    @property
+    def _options(self) -> Options:
+        """A micro-batch becomes a segment, which other workers can map; merges are part of it."""
+        given: dict[str, Any] = {"threads": 1, "index": PO_JOIN} | self.options
+        if given["index"] == AUTO:
+            given["index"] = PO_JOIN
+        return Options(**given | {"merge": "inline", "head_rows": 0})
 
     def core(self, unit: int) -> JoinCore:
         """An empty join with this unit's share."""
