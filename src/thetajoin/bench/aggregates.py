@@ -156,8 +156,8 @@ def _peer(name: str) -> Callable[[int, float], dict[str, Any]]:
             connection.register("l", left)
             connection.register("r", right)
             begun = time.perf_counter()
-            row = connection.sql(f"SELECT COUNT(*) FROM l JOIN r ON {Q1}").fetchone()
-            matches = row[0] if row else None
+            counted = connection.sql(f"SELECT COUNT(*) AS n FROM l JOIN r ON {Q1}")
+            matches = counted.to_arrow_table()["n"][0].as_py()
         elif name == "chdb":
             from thetajoin.bench.peers import ChDB
 
