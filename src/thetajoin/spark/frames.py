@@ -20,7 +20,7 @@ def empty_tables(left: Any, right: Any) -> tuple[pa.Table, pa.Table]:
 
 
 def engine_options(options: dict[str, Any]) -> dict[str, Any]:
-    """A call's options without those that only say how Spark spreads the work; these are checked."""
+    """A call's options without those about how Spark spreads the work, which are checked."""
     rest = dict(options)
     BatchOptions.take(rest)
     return rest
