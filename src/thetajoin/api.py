@@ -186,10 +186,10 @@ def explain(
     'ranges'
     """
     if is_spark(left) or is_spark(right):
-        from thetajoin.spark.frames import empty_tables
+        from thetajoin.spark.frames import empty_tables, engine_options
 
         left, right = empty_tables(left, right)
-        options.pop("units", None)
+        options = engine_options(options)
     core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
     plan = make_plan(core, *batches)
     if aggs is None:

@@ -41,7 +41,7 @@ def expected(inputs: dict[str, pa.Table], holds: Any) -> Counter[tuple[int, ...]
     return Counter(tuple(r["id"] for r in row.values()) for row in rows if holds(row))
 
 
-@own.examples(60)
+@own.examples(25)
 @given(VALUES, VALUES, VALUES, INEQUALITIES, INEQUALITIES)
 def test_chains(r, s, t, first, second):
     inputs = tables(r, s, t)
@@ -57,7 +57,7 @@ def test_chains(r, s, t, first, second):
     assert got.column_names == ["id", "a", "b", "id_s", "a_s", "b_s", "id_t", "a_t", "b_t"]
 
 
-@own.examples(60)
+@own.examples(25)
 @given(VALUES, VALUES, VALUES, VALUES)
 def test_graphs(r, s, t, u):
     """A star, a cycle, a part over three inputs and a filter, all at once."""

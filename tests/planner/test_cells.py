@@ -151,13 +151,13 @@ RIGHT = own.right_rows(20).filter(bool)
 
 
 @pytest.mark.parametrize("how", HOWS)
-@own.examples(60)
+@own.examples(25)
 @given(left=LEFT, right=RIGHT, condition=own.conditions(), spread=SPREAD)
 def test_any_condition(how, left, right, condition, spread):
     check(with_text(left, "s", [None]), with_text(right, "u", [None]), condition, how, spread)
 
 
-@own.examples(60)
+@own.examples(25)
 @given(
     left=LEFT,
     right=RIGHT,
@@ -178,7 +178,7 @@ def test_strings_and_several_equalities(left, right, texts, ops, how, spread):
 FLOATS = own.Condition("ABS(l.x - r.y) <= 1.0D", naive.band("x", "y", "<=", 1.0))
 
 
-@own.examples(60)
+@own.examples(25)
 @given(LEFT, RIGHT, st.sampled_from(HOWS), SPREAD)
 def test_float_bands(left, right, how, spread):
     check(with_text(left, "s", [None]), with_text(right, "u", [None]), FLOATS, how, spread)
@@ -235,7 +235,7 @@ def test_other_rows_than_planned_are_an_error():
         list(streamed_targets(core, plan, batch, None))
 
 
-@own.examples(60)
+@own.examples(25)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12), st.data())
 def test_places(rows, data):
     cuts = sorted(data.draw(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=6)))

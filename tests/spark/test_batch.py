@@ -166,6 +166,8 @@ def test_mistakes(frames: tuple[Any, Any]) -> None:
         assert all(word in str(caught.value) for word in words)
     with pytest.raises(ThetaJoinError, match="unknown column"):
         tj.join(left, right, "l.a < r.nope")
+    plan = tj.explain(left, right, ON, units=2, broadcast_rows=0)
+    assert plan.parts[0].ordered == ("l.a < r.b", "l.c >= r.d")
 
 
 def test_the_paper_s_partitionings(frames: tuple[Any, Any]) -> None:

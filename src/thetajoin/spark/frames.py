@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from thetajoin.errors import SchemaError
 from thetajoin.spark.batch.join import batch_join
+from thetajoin.spark.batch.options import BatchOptions
 from thetajoin.spark.stream import arrow_schema, stream_join
 from thetajoin.window.spec import Window
 
@@ -16,6 +17,13 @@ def empty_tables(left: Any, right: Any) -> tuple[pa.Table, pa.Table]:
     """Tables with the columns of two Spark DataFrames and no rows."""
     check_kinds(left, right)
     return arrow_schema(left).empty_table(), arrow_schema(right).empty_table()
+
+
+def engine_options(options: dict[str, Any]) -> dict[str, Any]:
+    """A call's options without those about how Spark spreads the work, which are checked."""
+    rest = dict(options)
+    BatchOptions.take(rest)
+    return rest
 
 
 def check_kinds(left: Any, right: Any) -> None:
