@@ -90,12 +90,14 @@ def test_a_stream_changes_its_structure_and_its_results_stay(
 
 def test_explain_says_what_why_and_what_else() -> None:
     here = pa.table({"a": np.arange(1000), "b": np.arange(1000)})
-    plan = tj.explain(here, here, "l.a < r.a AND l.b > r.b")
+    assert "the default" in str(tj.explain(here, here, "l.a < r.a AND l.b > r.b"))
+    plan = tj.explain(here, here, "l.a < r.a AND l.b > r.b", index="auto")
     assert plan.choice.index == plan.index == "po_join"
     assert "next best" in str(plan)
     assert "growing" in str(plan)
     asked = tj.explain(here, here, "l.a < r.a", index="pim_tree")
     assert asked.index == "pim_tree"
     assert "as asked" in str(asked)
-    alone = tj.explain(pa.table({"s": ["x"]}), pa.table({"s": ["y"]}), "l.s < r.s")
+    words = pa.table({"s": ["x"]}), pa.table({"s": ["y"]})
+    alone = tj.explain(*words, "l.s < r.s", index="auto")
     assert "no other serves" in str(alone)

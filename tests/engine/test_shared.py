@@ -67,9 +67,9 @@ def test_a_failing_consumer_is_reported() -> None:
 
     join = SharedJoin(10, fail, threads=2, task_size=4)
     keys = np.arange(100)
-    join.push(0, keys, keys, keys)
-    join.push(1, keys, keys, keys)
-    with pytest.raises(RuntimeError, match="no room"):
+    with pytest.raises(RuntimeError, match="no room"):  # whoever comes next to the caller
+        join.push(0, keys, keys, keys)
+        join.push(1, keys, keys, keys)
         join.drain()
 
 

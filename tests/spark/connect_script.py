@@ -79,6 +79,11 @@ def main(folder: Path) -> None:
     itself = tj.self_join(stream("l"), CONDITION, window=window, order_by="id")
     near = brute(rows["l"], rows["l"], lambda l, r: 0 < abs(l - r) <= WINDOW)
     assert pairs_of(itself, "itself") == near
+    tables = [session.read.parquet(str(folder / side)) for side in "lr"]
+    for options in ({}, {"broadcast_rows": 0}):
+        table = tj.join(*tables, CONDITION, **options).select("id", "id_right").toPandas()
+        found = Counter(zip(table["id"].tolist(), table["id_right"].tolist(), strict=True))
+        assert found == all_history, options
     sys.stdout.write(f"exact {all_history.total()} {near.total()}\n")
     session.stop()
 
