@@ -20,8 +20,14 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval
 from thetajoin.index.shape import Probe, Shape
 from thetajoin.kernels import emit
-from thetajoin.kernels.order import gather, gather_into, inverse, order_of
-from thetajoin.kernels.search import first_above, first_at_least, narrow
+from thetajoin.kernels.order import gather, gather_into, inverse, is_sorted, order_of
+from thetajoin.kernels.search import (
+    first_above,
+    first_at_least,
+    merge_above,
+    merge_at_least,
+    narrow,
+)
 
 Int32 = NDArray[np.int32]
 Span = tuple[Int32, Int32]
@@ -33,6 +39,8 @@ Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Sequence[Any]]
 # looking at one word of the summary, and a probe's fixed part. Measured with `bench engine`.
 TEST_NS, BLOCK_NS, MOVE_NS, SUMMARY_NS, PROBE_NS = 0.7, 1.2, 1.6, 0.6, 12.0
 SAMPLED_PROBES = 16
+# Probes for so many keys are enough to pass over all keys rather than search.
+MERGED_SHARE = 8
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -224,14 +232,23 @@ class PoJoin:
             narrow(keys, low, high, asked.low is not None, asked.high is not None, starts, ends)
             return starts, ends
         starts, ends = runs
-        order = probe.order(dim, asked)
         if asked.low is not None:
             starts = np.empty(probe.size, np.int32)
-            first_at_least(keys, asked.low, order, starts)
+            if self._merges(asked.low):
+                merge_at_least(keys, asked.low, starts)
+            else:
+                first_at_least(keys, asked.low, probe.order(dim, asked), starts)
         if asked.high is not None:
             ends = np.empty(probe.size, np.int32)
-            first_above(keys, asked.high, order, ends)
+            if self._merges(asked.high):
+                merge_above(keys, asked.high, ends)
+            else:
+                first_above(keys, asked.high, probe.order(dim, asked), ends)
         return starts, ends
+
+    def _merges(self, values: Int64) -> bool:
+        """Whether to pass over all keys with these values: they are sorted, and not few."""
+        return values.size * MERGED_SHARE >= self.size and bool(is_sorted(values))
 
     def _sweep(self, probe: Probe, dim: int, asked: Interval, run_starts: Int32) -> Int32:
         """The order of probes in which a key's window moves least: by run, then by its bound."""
@@ -267,9 +284,10 @@ class PoJoin:
             order = self._sweep(probe, drive.key, intervals[drive.key], runs[0])
             tested = tuple(i for i in self._needed(intervals) if i != drive.key)
         else:
-            order = np.arange(probe.size, dtype=np.int32)
             if self.shape.primary is not None and self.run is None:
                 order = probe.order(self.shape.primary, intervals[self.shape.primary])
+            else:
+                order = np.arange(probe.size, dtype=np.int32)
             tested = self._needed(intervals)
         at = [self.shape.tested.index(i) for i in tested]
         columns = self.columns if len(at) == len(self.columns) else self.columns[at]

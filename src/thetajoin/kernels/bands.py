@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from thetajoin.kernels.jit import inlined, kernel
+from thetajoin.kernels.jit import bits_of, double_of, inlined, kernel
 
 KEY_MASK = np.int64(0x7FFFFFFFFFFFFFFF)
 # The keys of the two infinities; beyond them there is only NaN.
@@ -21,15 +21,13 @@ LONGEST_STEP = 1 << 51
 
 
 @inlined
-def _number(key, scratch_int, scratch_float):
-    scratch_int[0] = key ^ ((key >> 63) & KEY_MASK)
-    return scratch_float[0]
+def _number(key):
+    return double_of(key ^ ((key >> 63) & KEY_MASK))
 
 
 @inlined
-def _key(value, scratch_int, scratch_float):
-    scratch_float[0] = value + 0.0
-    bits = scratch_int[0]
+def _key(value):
+    bits = bits_of(value + 0.0)
     return bits ^ ((bits >> 63) & KEY_MASK)
 
 
@@ -54,16 +52,14 @@ def band_end(keys, bound, strict, below, left, single, out):
     probes are its left operand. Where both or neither are so, the keys from ``out[p]`` upwards
     satisfy it, otherwise the keys from ``out[p]`` downwards; one past an infinity if none does.
     """
-    scratch_int = np.empty(1, np.int64)
-    scratch_float = scratch_int.view(np.float64)
     inwards = 1 if below == left else -1
     inmost = KEY_INF if below == left else KEY_NEG_INF
     outmost = KEY_NEG_INF if below == left else KEY_INF
     for p in range(keys.size):
-        probe = _number(keys[p], scratch_int, scratch_float)
-        guess = _key(probe - bound if left else probe + bound, scratch_int, scratch_float)
+        probe = _number(keys[p])
+        guess = _key(probe - bound if left else probe + bound)
         guess = min(max(guess, KEY_NEG_INF), KEY_INF)
-        stored = _number(guess, scratch_int, scratch_float)
+        stored = _number(guess)
         holds = _holds(stored, probe, bound, strict, below, left, single)
         # Gallop away from the guess until `good` satisfies the bound and `bad` does not; one past
         # an infinity stands for what every key, or none, does.
@@ -76,7 +72,7 @@ def band_end(keys, bound, strict, below, left, single, out):
                     bad = outmost - inwards
                     break
                 bad -= inwards * step
-                stored = _number(bad, scratch_int, scratch_float)
+                stored = _number(bad)
                 if not _holds(stored, probe, bound, strict, below, left, single):
                     break
                 good = bad
@@ -85,14 +81,14 @@ def band_end(keys, bound, strict, below, left, single, out):
                     good = inmost + inwards
                     break
                 good += inwards * step
-                stored = _number(good, scratch_int, scratch_float)
+                stored = _number(good)
                 if _holds(stored, probe, bound, strict, below, left, single):
                     break
                 bad = good
             step = min(step + step, LONGEST_STEP)
         while good != bad + inwards:
             middle = (good >> 1) + (bad >> 1) + (good & bad & 1)
-            stored = _number(middle, scratch_int, scratch_float)
+            stored = _number(middle)
             if _holds(stored, probe, bound, strict, below, left, single):
                 good = middle
             else:

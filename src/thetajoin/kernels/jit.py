@@ -27,6 +27,14 @@ if config.DISABLE_JIT:
         """Number of set bits of a 64-bit word."""
         return int(word).bit_count()
 
+    def bits_of(value: Any) -> np.int64:
+        """A double's bits as an integer."""
+        return np.float64(value).view(np.int64)
+
+    def double_of(bits: Any) -> np.float64:
+        """The double that has these bits."""
+        return np.int64(bits).view(np.float64)
+
 else:
 
     @intrinsic
@@ -46,6 +54,24 @@ else:
             return builder.ctpop(args[0])
 
         return types.int64(types.uint64), codegen
+
+    @intrinsic
+    def bits_of(typingctx: Any, value: Any) -> Any:
+        """A double's bits as an integer."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.bitcast(args[0], ir.IntType(64))
+
+        return types.int64(types.float64), codegen
+
+    @intrinsic
+    def double_of(typingctx: Any, bits: Any) -> Any:
+        """The double that has these bits."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.bitcast(args[0], ir.DoubleType())
+
+        return types.float64(types.int64), codegen
 
 
 ONE = np.uint64(1)

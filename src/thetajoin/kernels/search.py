@@ -89,6 +89,38 @@ def first_above(keys, values, order, out):
 
 
 @kernel
+def merge_at_least(keys, values, out):
+    """As `first_at_least` for sorted values: one pass over both without a branch to guess."""
+    n = keys.size
+    m = values.size
+    i = 0
+    j = 0
+    while i < n and j < m:
+        below = keys[np.uint64(i)] < values[np.uint64(j)]
+        out[np.uint64(j)] = np.int32(i)
+        i += below
+        j += not below
+    for rest in range(j, m):
+        out[rest] = n
+
+
+@kernel
+def merge_above(keys, values, out):
+    """As `first_above` for sorted values."""
+    n = keys.size
+    m = values.size
+    i = 0
+    j = 0
+    while i < n and j < m:
+        below = keys[np.uint64(i)] <= values[np.uint64(j)]
+        out[np.uint64(j)] = np.int32(i)
+        i += below
+        j += not below
+    for rest in range(j, m):
+        out[rest] = n
+
+
+@kernel
 def narrow(keys, low_values, high_values, has_low, has_high, starts, ends):
     """Narrow each range ``[starts, ends)`` of `keys`, sorted inside it, to a closed interval."""
     for p in range(starts.size):

@@ -1,0 +1,32 @@
+"""Searches of many values agree with NumPy's, whichever way they go about it."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thetajoin.kernels.order import order_of
+from thetajoin.kernels.search import first_above, first_at_least, merge_above, merge_at_least
+
+EXTREMES = [-(2**63), -1, 0, 1, 2**63 - 1]
+integers = st.one_of(st.integers(-4, 4), st.sampled_from(EXTREMES))
+arrays = st.lists(integers, max_size=40).map(lambda values: np.array(values, np.int64))
+
+
+@given(arrays, arrays)
+def test_rebounding_search(keys: np.ndarray, values: np.ndarray) -> None:
+    keys = np.sort(keys)
+    for search, side in ((first_at_least, "left"), (first_above, "right")):
+        out = np.full(values.size, -1, np.int32)
+        search(keys, values, order_of(values), out)
+        assert out.tolist() == np.searchsorted(keys, values, side=side).tolist()
+
+
+@given(arrays, arrays)
+def test_merge_of_sorted_values(keys: np.ndarray, values: np.ndarray) -> None:
+    keys, values = np.sort(keys), np.sort(values)
+    for merge, side in ((merge_at_least, "left"), (merge_above, "right")):
+        out = np.full(values.size, -1, np.int32)
+        merge(keys, values, out)
+        assert out.tolist() == np.searchsorted(keys, values, side=side).tolist()
