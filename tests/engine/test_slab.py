@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import thetajoin as tj
-from thetajoin.engine import slab as slab_module
-from thetajoin.engine.slab import ALIGNMENT, PIECE_BYTES, SPARE_PIECES, WORTH_BYTES, Slab
+from thetajoin.engine.slab import ALIGNMENT, PIECE_BYTES, WORTH_BYTES, Slab
+from thetajoin.kernels import memory
 
 ROWS = 1_000
 COLUMNS = {
@@ -68,47 +68,60 @@ def test_pieces_are_aligned_and_apart() -> None:
 
 
 def test_memory_is_used_again_once_nobody_reads_it() -> None:
-    slab = Slab()
-    whole = slab.bytes(PIECE_BYTES)
+    gc.collect()
+    memory._spare.clear()
+    whole = memory.large_bytes(PIECE_BYTES)
     whole[:] = 7
     address, column = whole.ctypes.data, pa.py_buffer(whole[64:128])
-    del whole, slab
+    del whole
     gc.collect()
-    others = [Slab().bytes(PIECE_BYTES) for _ in range(SPARE_PIECES + 1)]
+    others = [memory.large_bytes(PIECE_BYTES) for _ in range(8)]
     for other in others:
         assert other.ctypes.data != address
         other[:] = 8
     assert set(column.to_pybytes()) == {7}
     del column, other, others
     gc.collect()
-    assert len(slab_module._spare) == SPARE_PIECES
-    again = [Slab().bytes(PIECE_BYTES) for _ in range(SPARE_PIECES)]
-    assert not slab_module._spare
-    assert len({memory.ctypes.data for memory in again}) == SPARE_PIECES
+    most = memory.SPARE_BYTES // PIECE_BYTES
+    assert len(memory._spare[PIECE_BYTES]) == most
+    again = [memory.large_bytes(PIECE_BYTES - 5) for _ in range(most)]
+    assert memory.spare_bytes() == 0
+    assert len({array.ctypes.data for array in again}) == most
+
+
+def test_large_arrays_of_any_type() -> None:
+    for dtype in (np.int32, np.uint64, np.float64):
+        small, large = memory.empty(10, dtype), memory.empty(1_000_003, dtype)
+        assert (small.size, large.size) == (10, 1_000_003)
+        assert small.dtype == large.dtype == dtype
+        large[:] = 5
+        assert large.flags.c_contiguous
+        assert large.flags.writeable
+        assert int(large.sum()) == 5 * large.size
 
 
 def test_a_forked_process_has_memory_of_its_own() -> None:
-    memory = Slab().bytes(1_000)
-    memory[:] = 1
+    mine = Slab().bytes(1_000)
+    mine[:] = 1
     child = os.fork()
     if child == 0:
-        memory[:] = 2
+        mine[:] = 2
         os._exit(0)
     os.waitpid(child, 0)
-    assert (memory == 1).all()
+    assert (mine == 1).all()
 
 
 def test_threads_never_share_memory() -> None:
     slab = Slab()
 
     def fill(value: int) -> tuple[np.ndarray, int]:
-        memory = slab.bytes(100_000 + value)
-        memory[:] = value
-        return memory, value
+        mine = slab.bytes(100_000 + value)
+        mine[:] = value
+        return mine, value
 
     with ThreadPoolExecutor(4) as pool:
-        for memory, value in pool.map(fill, range(200)):
-            assert (memory == value).all()
+        for filled, value in pool.map(fill, range(200)):
+            assert (filled == value).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2])

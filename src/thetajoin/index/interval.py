@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64
+from thetajoin.kernels.memory import empty
 from thetajoin.kernels.order import gather, step_keys
 from thetajoin.kernels.search import rank_bytes
 
@@ -72,7 +73,7 @@ def interval_of(op: str, keys: Int64) -> Interval:
 
 def _strict(keys: Int64, last: int, step: int) -> Interval:
     """The next keys as an end, and where there is none an impossible other end."""
-    end = np.empty(keys.size, np.int64)
+    end = empty(keys.size, np.int64)
     if not step_keys(keys, last, step, end):
         return Interval(end, None)
     at_end = keys == last

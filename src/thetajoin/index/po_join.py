@@ -20,6 +20,7 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval
 from thetajoin.index.shape import Probe, Shape
 from thetajoin.kernels import emit
+from thetajoin.kernels.memory import empty
 from thetajoin.kernels.order import gather, gather_into, inverse, is_sorted, order_of
 from thetajoin.kernels.search import (
     first_above,
@@ -233,13 +234,13 @@ class PoJoin:
             return starts, ends
         starts, ends = runs
         if asked.low is not None:
-            starts = np.empty(probe.size, np.int32)
+            starts = empty(probe.size, np.int32)
             if self._merges(asked.low):
                 merge_at_least(keys, asked.low, starts)
             else:
                 first_at_least(keys, asked.low, probe.order(dim, asked), starts)
         if asked.high is not None:
-            ends = np.empty(probe.size, np.int32)
+            ends = empty(probe.size, np.int32)
             if self._merges(asked.high):
                 merge_above(keys, asked.high, ends)
             else:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.kernels.jit import kernel
+from thetajoin.kernels.memory import empty
 
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
@@ -32,11 +33,11 @@ def order_of(keys: Int64) -> Int32:
     low, high = int(keys.min()), int(keys.max())
     key_bits, index_bits = (high - low).bit_length(), (n - 1).bit_length()
     shift = max(0, key_bits + index_bits - 64)
-    packed = np.empty(n, np.uint64)
+    packed = empty(n, np.uint64)
     base = np.uint64(low & 0xFFFFFFFFFFFFFFFF)
     _pack(keys.view(np.uint64), base, np.uint64(shift), np.uint64(index_bits), packed)
     packed.sort()
-    order = np.empty(n, np.int32)
+    order = empty(n, np.int32)
     long_runs = _unpack(packed, index_bits, keys, shift > 0, order)
     if long_runs:
         order[:] = np.argsort(keys, kind="stable")
@@ -90,11 +91,8 @@ def _unpack(packed, index_bits, keys, mend, order):
 
 
 def gather(values: Any, positions: Any) -> Any:
-    """``values[positions]`` without bounds checks; about 2 ns a value.
-
-    NumPy allocates the result, because it asks for huge pages and numba does not.
-    """
-    out = np.empty(positions.size, values.dtype)
+    """``values[positions]`` without bounds checks; about 2 ns a value."""
+    out = empty(positions.size, values.dtype)
     gather_into(values, positions, out)
     return out
 
@@ -114,7 +112,7 @@ def _invert(order, out):
 
 def inverse(order: Int32) -> Int32:
     """Where each position stands in `order`."""
-    out = np.empty(order.size, np.int32)
+    out = empty(order.size, np.int32)
     _invert(order, out)
     return out
 
