@@ -281,7 +281,8 @@ def emit_bitmap(
     left = state[2]
     right = state[3]
     # No bit is set outside of these two: most probes find nothing, and find it out here.
-    lowest, highest = _reach(perm, left, right, rid.size, -1)
+    lowest = np.int64(0)
+    highest = np.int64(rid.size - 1 if left < right else -1)
     while i < order.size:
         p = order[i]
         begin = begins[p]
@@ -313,7 +314,6 @@ def emit_bitmap(
         last = end - 1
         stopped = -1
         found = False
-        first = -1
         for t in range(start >> 18, (last >> 18) + 1):
             groups = _between(top[t], t, start >> 12, last >> 12)
             while groups != 0 and stopped < 0 and not found:
@@ -328,8 +328,6 @@ def emit_bitmap(
                         stopped = base
                         break
                     word = _between(bits[w], w, start, last)
-                    if word != 0 and first < 0:
-                        first = base + trailing_zeros(word)
                     if tests == 0 and not see and not once:
                         if word == ALL_ONES:
                             for k in range(64):
@@ -362,13 +360,12 @@ def emit_bitmap(
                 break
         for k in range(begun, done):
             out_probe[k] = p
-        # Bits that were cleared left the extremes behind; what the scan saw takes them along.
-        if first < 0:
-            first = end if stopped < 0 else stopped
-            if stopped < 0 and last >= highest:
+        # Bits that were cleared left the extremes behind; a scan that found none takes them along.
+        if done == begun and stopped < 0 and tests == 0 and not see:
+            if start <= lowest:
+                lowest = max(lowest, end)
+            if last >= highest:
                 highest = start - 1
-        if start <= lowest:
-            lowest = max(lowest, first)
         if stopped >= 0:
             state[0] = i
             state[1] = max(start, stopped)
