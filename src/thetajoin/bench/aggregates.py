@@ -5,11 +5,8 @@ Each workload runs in a process of its own, and so does each peer, which may tak
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.bench.data import correlated
-from thetajoin.bench.harness import Report, alternate, in_process, medians
+from thetajoin.bench.harness import Report, alternate, in_process, medians, run_workload
 from thetajoin.bench.peers import Q1, installed
 
 ROUNDS = 5
@@ -273,16 +270,5 @@ _WORKLOADS: dict[str, Callable[[int, float], dict[str, Any]]] = {
 }
 
 
-def main() -> None:
-    """Run one workload and print what it found as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("workload", choices=_WORKLOADS)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--scale", type=float, default=1.0)
-    given = parser.parse_args()
-    found = _WORKLOADS[given.workload](given.threads, given.scale)
-    sys.stdout.write(json.dumps(found) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run_workload(_WORKLOADS)

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -18,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.bench.data import correlated, independent, uniform
-from thetajoin.bench.harness import Report, alternate, in_process, medians
+from thetajoin.bench.harness import Report, alternate, in_process, medians, run_workload
 from thetajoin.bench.peers import Q1, DuckDB, Polars, installed, join_runs
 
 ROUNDS = 5
@@ -280,16 +278,5 @@ _WORKLOADS = {
 }
 
 
-def main() -> None:
-    """Run one workload and print what it found as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("workload", choices=_WORKLOADS)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--scale", type=float, default=1.0)
-    given = parser.parse_args()
-    found = _WORKLOADS[given.workload](given.threads, given.scale)
-    sys.stdout.write(json.dumps(found) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run_workload(_WORKLOADS)

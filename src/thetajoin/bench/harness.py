@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import os
@@ -77,3 +78,17 @@ def in_process(module: str, arguments: list[str], threads: int, timeout: float) 
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]
         raise RuntimeError(f"{module} failed: {last[0]}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_workload(workloads: Mapping[str, Callable[[int, float], Any]]) -> None:
+    """What a benchmark's own process does: measure one workload and print it as JSON.
+
+    `--threads` is the number of threads, or of cores for a Spark session.
+    """
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workload", choices=workloads)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--scale", type=float, default=1.0)
+    given = parser.parse_args()
+    found = workloads[given.workload](given.threads, given.scale)
+    sys.stdout.write(json.dumps(found) + "\n")

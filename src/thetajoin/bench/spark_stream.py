@@ -5,12 +5,9 @@ Each workload runs in a process of its own, because a Spark session's cores are 
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from thetajoin.bench.harness import Report, in_process
+from thetajoin.bench.harness import Report, in_process, run_workload
 from thetajoin.bench.peers import Q1
 
 WINDOW = 1_000_000
@@ -45,7 +42,7 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
 
     def measure(workload: str, cores: int) -> Any:
         progress(f"{workload}, local[{cores}]")
-        arguments = [workload, "--cores", str(cores), "--scale", str(scale)]
+        arguments = [workload, "--scale", str(scale)]
         found = in_process(module, arguments, cores, timeout=3600)
         report.details[f"{workload}, local[{cores}]"] = found
         return found
@@ -265,17 +262,5 @@ _WORKLOADS = {
 }
 
 
-def main() -> None:
-    """Run one workload and print what it found as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("workload", choices=_WORKLOADS)
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--scale", type=float, default=1.0)
-    given = parser.parse_args()
-    found = _WORKLOADS[given.workload](given.cores, given.scale)
-    sys.stdout.write(json.dumps(found) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run_workload(_WORKLOADS)
