@@ -19,11 +19,12 @@ from thetajoin.spark.spec import UnitSpec
 _BUILT: OrderedDict[str, StaticJoin] = OrderedDict()
 
 
-def broadcast_join(inputs: Inputs, spec: UnitSpec, streaming: Side, output: Any) -> Any:
-    """Join with the side that does not stream collected now; the other is not shuffled."""
+def broadcast_join(
+    inputs: Inputs, spec: UnitSpec, streaming: Side, table: pa.Table, output: Any
+) -> Any:
+    """Join with the whole side that does not stream; the other is not shuffled."""
     small = OTHER[streaming]
     core = JoinCore(spec.config)
-    table = inputs.frames[small].toArrow()
     rows = gathered(table.to_batches(), core.given[small]) if len(table) else None
     blob = None if rows is None else to_blob(rows).to_pybytes()
     shown = inputs.shown(core)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -36,10 +37,13 @@ from thetajoin.spark.batch.inputs import Inputs, prepare
 from thetajoin.spark.batch.named import named_router, plan_named, the_comparison
 from thetajoin.spark.batch.options import BatchOptions
 from thetajoin.spark.batch.route import ROUTED, router
-from thetajoin.spark.batch.summary import Summary, count_up_to, look
+from thetajoin.spark.batch.summary import Summary, estimated_bytes, look
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.stream import arrow_schema, output_schema
 from thetajoin.window.spec import CountWindow, FullHistory, Window
+
+# A side that Spark estimates at no more than this is collected without counting it first.
+BROADCAST_BYTES = 16 << 20
 
 
 def batch_join(
@@ -114,20 +118,25 @@ class _Join:
 
     def run(self) -> Any:
         """The joined DataFrame."""
-        rows = count_up_to(self.inputs.frames, self.settings.broadcast_rows + 1)
+        if self.settings.paper is not None:
+            the_comparison(self.core, self.settings.partitioning)
+        else:
+            joined = self._believed_small()
+            if joined is not None:
+                return joined
+        rows = {side: self.seen[side].rows for side in SIDES}
         empty = [side for side in SIDES if not rows[side]]
         how = self.how
         if how == "full" and empty:
             how = "right" if "l" in empty else "left"
-        if not all(rows.values()) and not any(rows[s] for s in SIDES if owes(how, s)):
+        if empty and not any(rows[s] for s in SIDES if owes(how, s)):
             return self.session.createDataFrame([], self.output)
         if self.settings.paper is not None:
-            the_comparison(self.core, self.settings.partitioning)
             return self._named(self.settings.paper)
-        small = None if self.settings.observe is not None else self._broadcast(how, rows)
-        if small is not None:
-            spec = replace(self.spec, how=how, label=f"{self.spec.label}-{how}")
-            return broadcast_join(self.inputs, spec, OTHER[small], self.output)
+        fits = [s for s in self._may_broadcast(how) if rows[s] <= self.settings.broadcast_rows]
+        if fits:
+            small = min(fits, key=lambda side: rows[side])
+            return self._broadcast(how, small, self.inputs.frames[small].toArrow())
         if how == "full":
             left = self._cells("l", pairs=True, singles="unmatched")
             return left.union(self._cells("r", pairs=False, singles="unmatched"))
@@ -136,18 +145,34 @@ class _Join:
         singles: Singles = "matched" if how == "semi" else "unmatched"
         return self._cells("r" if how == "right" else "l", how in ("left", "right"), singles)
 
-    def _broadcast(self, how: How, rows: dict[Side, int]) -> Side | None:
-        """A side to send whole to every task, if one is small and owes nothing."""
-        if self.inputs.is_self_join:
+    def _may_broadcast(self, how: How) -> list[Side]:
+        """Sides that may be sent whole to every task, if they are small: those that owe nothing."""
+        if how == "full" or self.inputs.is_self_join or self.settings.observe is not None:
+            return []
+        return [side for side in SIDES if not owes(how, side)]
+
+    def _believed_small(self) -> Any | None:
+        """The join with a side that Spark believes to be small; no table is looked at before.
+
+        None where there is no such side, or Spark was wrong.
+        """
+        if not self.settings.broadcast_rows:
             return None
-        fits = [
-            side
-            for side in SIDES
-            if not owes(how, side) and rows[side] <= self.settings.broadcast_rows
-        ]
-        if not fits or how == "full":
+        sizes = {side: estimated_bytes(self.inputs.frames[side]) for side in SIDES}
+        fits = [side for side in self._may_broadcast(self.how) if sizes[side] <= BROADCAST_BYTES]
+        if not fits:
             return None
-        return min(fits, key=lambda side: rows[side])
+        small = min(fits, key=lambda side: sizes[side])
+        table = self.inputs.frames[small].toArrow()
+        if len(table) > self.settings.broadcast_rows:
+            return None
+        if not len(table) and not owes(self.how, OTHER[small]):
+            return self.session.createDataFrame([], self.output)
+        return self._broadcast(self.how, small, table)
+
+    def _broadcast(self, how: How, small: Side, table: pa.Table) -> Any:
+        spec = replace(self.spec, how=how, label=f"{self.spec.label}-{how}")
+        return broadcast_join(self.inputs, spec, OTHER[small], table, self.output)
 
     def plan(self, held: Side | None, keep_all: bool) -> CellPlan:
         """The cells with one side held, or with the one that is cheaper to hold."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import concat_batches, empty_batch
@@ -48,15 +47,11 @@ def needed(core: JoinCore, side: Side) -> list[str]:
     return [name for name in core.schemas[side].names if name in used]
 
 
-def count_up_to(frames: dict[Side, Any], most: int) -> dict[Side, int]:
-    """The sides' rows, counted no further than `most`: cheap also for large tables."""
-    counts = None
-    for side, frame in frames.items():
-        few = frame.limit(most).select(F.lit(side).alias("side"))
-        counts = few if counts is None else counts.union(few)
-    assert counts is not None
-    found = {row["side"]: row["count"] for row in counts.groupBy("side").count().collect()}
-    return {side: found.get(side, 0) for side in frames}
+def estimated_bytes(frame: Any) -> float:
+    """Spark's own estimate of a table's size; infinite where it tells none (Spark Connect)."""
+    if not hasattr(frame, "_jdf"):
+        return float("inf")
+    return float(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
 def look(frames: dict[Side, Any], core: JoinCore, spec: UnitSpec) -> dict[Side, Summary]:
