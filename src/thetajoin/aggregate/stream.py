@@ -75,7 +75,7 @@ class StreamAggregate:
             None if table is None else self._needed(to_batch(table, name), side)
             for table, name, side in ((left, "left", "l"), (right, "right", "r"))
         ]
-        change = self._aggregator.run(*batches)
+        change = self._aggregator.run(*batches).seen()
         self._state = merge([self._state, change])
         return result(self._of(change))
 

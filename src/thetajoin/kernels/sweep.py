@@ -25,6 +25,36 @@ _NO_BITS, _NONE16, _NONE32, _NONE64 = np.uint64(0), np.int16(0), np.int32(0), np
 
 
 @kernel
+def list_questions(starts, ends, low, high, n, order, at, asked, signs, whole):
+    """What to ask for boxes ``[starts, ends) x [low, high)``, in two rising runs if `order` is.
+
+    A box that reaches the end of y is not asked for there: it is put on the list of those that
+    take their `whole` range of x. Gives the number of questions and of these.
+    """
+    found = 0
+    ended = 0
+    for i in range(order.size):
+        q = order[i]
+        if starts[q] < ends[q] and low[q] < high[q]:
+            if high[q] == n:
+                whole[ended] = q
+                ended += 1
+            else:
+                at[found] = high[q]
+                asked[found] = q
+                signs[found] = 1
+                found += 1
+    for i in range(order.size):
+        q = order[i]
+        if low[q] > 0 and starts[q] < ends[q] and low[q] < high[q]:
+            at[found] = low[q]
+            asked[found] = q
+            signs[found] = -1
+            found += 1
+    return found, ended
+
+
+@kernel
 def sweep_count(perm, at, asked, signs, starts, ends, out):
     """Add ``signs[i]`` times the number of points with y below ``at[i]`` to ``out[asked[i]]``.
 
