@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -139,12 +140,22 @@ class Aggregator:
         *,
         last: bool = False,
         on_arrival: Any = None,
+        accept: Callable[[State], None] | None = None,
     ) -> State:
-        """Take new rows in; what their matches add to the totals."""
+        """Take new rows in; what their matches add to the totals.
+
+        `accept` is given that before the rows are stored, and may refuse it by raising.
+        """
         self._states = [State.nothing(self.spec)]
-        self.core.visit(left, right, self._step, last=last, on_arrival=on_arrival)
-        states, self._states = self._states, []
-        return merge(states)
+
+        def done() -> None:
+            self._states = [merge(self._states)]
+            if accept is not None:
+                accept(self._states[0])
+
+        self.core.visit(left, right, self._step, last=last, on_arrival=on_arrival, done=done)
+        (change,), self._states = self._states, []
+        return change
 
     def _step(self, side: Side, batch: Batch, blocks: list[Block], see: See | None) -> None:
         """New rows of one side meet blocks of the other."""
