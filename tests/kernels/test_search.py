@@ -25,8 +25,8 @@ def test_rebounding_search(keys: np.ndarray, values: np.ndarray) -> None:
 
 @given(arrays, arrays)
 def test_merge_of_sorted_values(keys: np.ndarray, values: np.ndarray) -> None:
-    keys, values = np.sort(keys), np.sort(values)
+    keys, order = np.sort(keys), order_of(values)
     for merge, side in ((merge_at_least, "left"), (merge_above, "right")):
         out = np.full(values.size, -1, np.int32)
-        merge(keys, values, out)
+        merge(keys, values[order], order, out)
         assert out.tolist() == np.searchsorted(keys, values, side=side).tolist()

@@ -48,16 +48,18 @@ class SideRows:
             }
         return self._arrays
 
-    def keys(self, codes: Int64) -> dict[int, pa.Array]:
-        """Values of this side's group columns, by their number, for some of its groups."""
+    def keys(self, codes: Int64 | None = None) -> dict[int, pa.Array]:
+        """Values of this side's group columns, by their number, for all or some of its groups."""
         mine = [at for at, group in enumerate(self.spec.groups) if self.has(group.expr)]
-        taken = pa.array(codes)
-        return {at: key.take(taken) for at, key in zip(mine, self.grouping.keys, strict=True)}
+        found = self.grouping.keys
+        if codes is not None:
+            found = [key.take(pa.array(codes)) for key in found]
+        return dict(zip(mine, found, strict=True))
 
     def state(self, other: SideRows | None = None, group: int = 0) -> State:
         """An empty state of this side's groups, with one group of the other side if there is."""
         size = self.grouping.size
-        keys = self.keys(np.arange(size))
+        keys = self.keys()
         if other is not None:
             keys |= other.keys(np.full(size, group, np.int64))
         return State.empty(self.spec, [keys[at] for at in sorted(keys)], size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,9 +21,9 @@ from thetajoin.batch.keys import Int64, Key
 from thetajoin.engine.block import Block
 from thetajoin.engine.core import SIDES, JoinConfig, JoinCore
 from thetajoin.engine.intake import storage_schema
-from thetajoin.engine.joiner import Joiner, See, sort_probes
+from thetajoin.engine.joiner import Joiner, See, make_probe, sort_probes
 from thetajoin.engine.options import Options
-from thetajoin.engine.rows import Batch, PartRows
+from thetajoin.engine.rows import Batch, PartRows, Rows32
 from thetajoin.engine.share import Share
 from thetajoin.engine.spec import OTHER, Part, Side, View
 from thetajoin.errors import OptionError
@@ -31,6 +32,7 @@ from thetajoin.index.catalog import AUTO, PO_JOIN
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
+from thetajoin.kernels.order import gather
 from thetajoin.window.spec import FullHistory, Window
 
 # Segments a window's rows are in, at least: totals of a large one cost little more than of a small.
@@ -101,6 +103,23 @@ class AggConfig:
         return Aggregator(self.core(share), self.spec())
 
 
+@dataclass(frozen=True)
+class Asking:
+    """Rows of one side that ask: which of them, what they ask, and the groups they are in."""
+
+    rows: SideRows
+    places: Rows32
+    probe: Probe
+    codes: Int64
+
+    @staticmethod
+    def of(rows: SideRows, view: View, keyed: PartRows, see: See | None) -> Asking:
+        """The rows that have keys, in an order that suits the index."""
+        keyed = sort_probes(view, keyed)
+        codes = gather(rows.grouping.codes, keyed.rows)
+        return Asking(rows, keyed.rows, make_probe(view, keyed, see), codes)
+
+
 class Aggregator:
     """A join's matches as totals by group."""
 
@@ -121,12 +140,22 @@ class Aggregator:
         *,
         last: bool = False,
         on_arrival: Any = None,
+        accept: Callable[[State], None] | None = None,
     ) -> State:
-        """Take new rows in; what their matches add to the totals."""
+        """Take new rows in; what their matches add to the totals.
+
+        `accept` is given that before the rows are stored, and may refuse it by raising.
+        """
         self._states = [State.nothing(self.spec)]
-        self.core.visit(left, right, self._step, last=last, on_arrival=on_arrival)
-        states, self._states = self._states, []
-        return merge(states)
+
+        def done() -> None:
+            self._states = [merge(self._states)]
+            if accept is not None:
+                accept(self._states[0])
+
+        self.core.visit(left, right, self._step, last=last, on_arrival=on_arrival, done=done)
+        (change,), self._states = self._states, []
+        return change
 
     def _step(self, side: Side, batch: Batch, blocks: list[Block], see: See | None) -> None:
         """New rows of one side meet blocks of the other."""
@@ -135,7 +164,7 @@ class Aggregator:
         rows = SideRows(batch.table, side, self.spec)
         state: State | None = None
         for at, part in enumerate(self.core.parts):
-            probes: tuple[PartRows, Probe] | None = None
+            asking: Asking | None = None
             for block in blocks:
                 if not block.rows or not len(batch.parts[at]):
                     continue
@@ -151,25 +180,24 @@ class Aggregator:
                     else:
                         state = state or rows.state()
                         target = self._stored(at, part, block, OTHER[side])
-                        if probes is None:
-                            probes = _probes(part.views[OTHER[side]], batch.parts[at], see)
-                        self._ask(rows, state, *probes, target)
+                        view = part.views[OTHER[side]]
+                        asking = asking or Asking.of(rows, view, batch.parts[at], see)
+                        self._ask(asking, state, target)
                     self.asked += 1
                 except NeedsPairsError as reason:
                     self.listed[str(reason)] = self.listed.get(str(reason), 0) + 1
                     self._list(at, part, rows, batch, block, see)
         if state is not None:
-            self._states.append(state.seen())
+            few = 2 * np.count_nonzero(state.pairs) < state.size
+            self._states.append(state.seen() if few else state)
 
-    def _ask(
-        self, rows: SideRows, state: State, part_rows: PartRows, probe: Probe, target: Segment
-    ) -> None:
+    def _ask(self, asking: Asking, state: State, target: Segment) -> None:
         """Totals of the target's rows for each probe, and the probes' own values as often."""
-        codes = rows.grouping.codes[part_rows.rows]
-        pairs = target.answer(probe, self.spec, state, codes)
+        pairs = target.answer(asking.probe, self.spec, state, asking.codes)
+        rows = asking.rows
         if rows.arrays():
             times = np.zeros(rows.table.num_rows, np.int64)
-            times[part_rows.rows] = pairs
+            times[asking.places] = pairs
             state.add_rows(rows.grouping.codes, times, rows.arrays())
 
     def _turned(
@@ -178,10 +206,10 @@ class Aggregator:
         """The stored rows have the groups: they ask, and the new rows answer."""
         stored = self._block_rows(block, OTHER[rows.side])
         target = self._new(at, part, batch, rows.side)
-        asking = _part_rows(block, at, part.views[OTHER[rows.side]])
-        probes = _probes(part.views[rows.side], asking, _seen_from(block, see, len(batch)))
+        keyed = _part_rows(block, at, part.views[OTHER[rows.side]])
+        seen = _seen_from(block, see, len(batch))
         state = stored.state()
-        self._ask(stored, state, *probes, target)
+        self._ask(Asking.of(stored, part.views[rows.side], keyed, seen), state, target)
         self._states.append(state.seen())
 
     def _both(
@@ -191,27 +219,27 @@ class Aggregator:
         other = OTHER[rows.side]
         stored = self._block_rows(block, other)
         target = self._stored(at, part, block, other)
-        part_rows, probe = _probes(part.views[other], batch.parts[at], see)
-        pairs = int(target.count(probe).sum())
+        asking = Asking.of(rows, part.views[other], batch.parts[at], see)
+        pairs = int(target.count(asking.probe).sum())
         sizes = rows.grouping.size, stored.grouping.size
         if pairs * PAIR_NS < min(sizes) * max(len(batch), block.rows) * ASK_NS:
             raise NeedsPairsError("groups of both sides are many for so few pairs")
         if sizes[1] <= sizes[0]:
-            view, asking, answering = part.views[other], rows, stored
+            view, answering = part.views[other], stored
             held = _part_rows(block, at, view)
             arrivals = block.arrivals
         else:
-            view, asking, answering = part.views[rows.side], stored, rows
+            view, answering = part.views[rows.side], rows
             held, arrivals = batch.parts[at], Arrivals.dense(0, len(batch))
             asked_rows = _part_rows(block, at, part.views[other])
-            part_rows, probe = _probes(view, asked_rows, _seen_from(block, see, len(batch)))
+            asking = Asking.of(stored, view, asked_rows, _seen_from(block, see, len(batch)))
         for group in range(answering.grouping.size):
             chosen = np.flatnonzero(answering.grouping.codes[held.rows] == group)
             some = held.take(chosen.astype(np.int32))
             index = PoJoin(view.shape, [some.keys[key] for key in view.stored], some.rows)
             segment = Segment(index, answering.table, answering.side, arrivals, None, self._mapper)
-            state = asking.state(answering, group)
-            self._ask(asking, state, part_rows, probe, segment)
+            state = asking.rows.state(answering, group)
+            self._ask(asking, state, segment)
             self._states.append(state.seen())
         self._compact()
 
@@ -279,16 +307,6 @@ def _across(spec: AggSpec) -> str:
         if len(expr.sides()) == 2:
             return f"{expr} names both sides"
     return ""
-
-
-def _probes(view: View, rows: PartRows, see: See | None) -> tuple[PartRows, Probe]:
-    """The rows in an order that suits the index, and what they ask of it."""
-    rows = sort_probes(view, rows)
-    low = high = None
-    if see is not None:
-        low = None if see.low is None else see.low[rows.rows]
-        high = None if see.high is None else see.high[rows.rows]
-    return rows, Probe(view.intervals(rows.keys), len(rows), low, high)
 
 
 def _part_rows(block: Block, at: int, view: View) -> PartRows:

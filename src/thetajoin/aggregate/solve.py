@@ -162,7 +162,7 @@ def _ask_grid(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None
     box = (*primary, axis.start, axis.end)
 
     def table(at: int) -> NDArray[np.int64]:
-        cells = np.zeros((side, side), np.int64)
+        cells = np.zeros((side, side), np.int64 if at else np.int32)
         values = plane.sums[at - 1] if at else _NOTHING
         grid.build_grid(place, values, at > 0, shift, cells)
         return cells
@@ -181,24 +181,20 @@ def _ask_grid(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None
 
 def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None:
     starts, ends = primary
-    some = (starts < ends) & (axis.start < axis.end)
-    # What reaches the order's end is taken from the whole range, so that nobody asks at the end.
-    to_end = some & (axis.end == plane.size)
-    upper = _chosen(some & ~to_end, axis.rising)
-    lower = _chosen(some & (axis.start > 0), axis.rising)
-    at = np.concatenate([axis.end[upper], axis.start[lower]]).astype(np.int64)
-    signs = np.ones(at.size, np.int64)
-    signs[upper.size :] = -1
-    asked = np.concatenate([upper, lower])
+    rising = np.arange(starts.size, dtype=np.int32) if axis.rising is None else axis.rising
+    at, asked, whole = (np.empty(size * starts.size, np.int32) for size in (2, 2, 1))
+    signs = np.empty(at.size, np.int8)
+    box = (starts, ends, axis.start, axis.end, plane.size)
+    listed, to_end = sweep.list_questions(*box, rising, at, asked, signs, whole)
+    at, asked, signs, whole = at[:listed], asked[:listed], signs[:listed], whole[:to_end]
     if not is_sorted(at):
-        order = order_of(at)
+        order = order_of(at.astype(np.int64))
         at, signs, asked = gather(at, order), gather(signs, order), gather(asked, order)
-    whole = np.flatnonzero(to_end)
 
     def column(at_column: int) -> None:
         out = answer.totals[at_column]
         if at_column == 0:
-            out[whole] = (ends - starts)[whole]
+            out[whole] = ends[whole] - starts[whole]
             sweep.sweep_count(axis.order, at, asked, signs, starts, ends, out)
             return
         if whole.size:
@@ -210,13 +206,6 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
         sweep.sweep_sum(axis.order, values, at, asked, signs, starts, ends, out)
 
     plane.mapper(column, range(1 + len(plane.sums)))
-
-
-def _chosen(mask: NDArray[np.bool_], rising: Int32 | None) -> NDArray[Any]:
-    """The probes of a mask, in a given order."""
-    if rising is None:
-        return np.flatnonzero(mask)
-    return rising if mask.all() else rising[mask[rising]]
 
 
 def _least_of_two(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None:

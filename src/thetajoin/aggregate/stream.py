@@ -70,32 +70,29 @@ class StreamAggregate:
         self._state = State.nothing(self._aggregator.spec)
 
     def push(self, left: Any = None, right: Any = None) -> pa.Table:
-        """Take the next micro-batch; the totals, as they are now, of the groups it changed."""
+        """Take the next micro-batch; the totals, as they are now, of the groups it changed.
+
+        A batch that fails, as by a sum that does not fit, leaves everything as it was.
+        """
         batches = [
             None if table is None else self._needed(to_batch(table, name), side)
             for table, name, side in ((left, "left", "l"), (right, "right", "r"))
         ]
-        change = self._aggregator.run(*batches)
-        self._state = merge([self._state, change])
-        return result(self._of(change))
+        made: list[tuple[State, pa.Table]] = []
+
+        def accept(change: State) -> None:
+            change = change.seen()
+            state = merge([self._state, change])
+            made.append((state, result(_changed(state, change))))
+
+        self._aggregator.run(*batches, accept=accept)
+        self._state, table = made[0]
+        return table
 
     def _needed(self, batch: pa.RecordBatch, side: Any) -> pa.RecordBatch:
         whole = conform(batch, self._given[side], side)
         schema = self._config.left_schema if side == "l" else self._config.right_schema
         return whole.select(schema.names)
-
-    def _of(self, change: State) -> State:
-        """The whole state of the groups in a change."""
-        change = change.seen()
-        if not change.keys:
-            return self._state
-        keys = [
-            pa.concat_arrays([mine, other])
-            for mine, other in zip(self._state.keys, change.keys, strict=True)
-        ]
-        codes = group_rows(keys, self._state.size + change.size).codes
-        changed = np.isin(codes[: self._state.size], codes[self._state.size :])
-        return self._state.take(np.flatnonzero(changed))
 
     def advance(self, watermark: Any) -> None:
         """Move event time to `watermark`: no row older than it will be taken in any more."""
@@ -145,3 +142,13 @@ class StreamAggregate:
         fill(stream._aggregator.core)
         stream._state = State.from_batch(stream._aggregator.spec, saved.owed[0])
         return stream
+
+
+def _changed(state: State, change: State) -> State:
+    """The whole state of the groups in a change."""
+    if not change.keys:
+        return state
+    keys = [pa.concat_arrays(both) for both in zip(state.keys, change.keys, strict=True)]
+    codes = group_rows(keys, state.size + change.size).codes
+    changed = np.isin(codes[: state.size], codes[state.size :])
+    return state.take(np.flatnonzero(changed))

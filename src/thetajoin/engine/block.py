@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Int64
-from thetajoin.engine.rows import Batch
+from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import Mapper, PoJoin
@@ -85,11 +85,16 @@ def sorted_block(
     mapper: Mapper | None = None,
 ) -> Block:
     """An immutable block: a segment. O(rows log rows)."""
-    indexes = [
-        PoJoin(shape, [part.keys[key] for key in keys], part.rows, mapper)
-        for shape, keys, part in zip(shapes, stored, batch.parts, strict=True)
-    ]
+    indexes = []
+    for shape, keys, part in zip(shapes, stored, batch.parts, strict=True):
+        values = [part.keys[key] for key in keys]
+        indexes.append(PoJoin(shape, values, part.rows, mapper, _orders(part, keys)))
     return Block(arrivals, batch.table, indexes, settled, times)
+
+
+def _orders(part: PartRows, keys: tuple[int, ...]) -> Callable[[int], NDArray[np.int32]]:
+    """Orders of the stored keys, which the rows keep for when they probe."""
+    return lambda dim: part.order(keys[dim])
 
 
 def unsorted_block(

@@ -210,17 +210,21 @@ class JoinCore:
         *,
         last: bool = False,
         on_arrival: Callable[[dict[Side, Block]], None] | None = None,
+        done: Callable[[], None] | None = None,
     ) -> None:
         """Take new rows in as `run` does, but have `step` deal with what meets what.
 
         For inner joins: `step` is given the new rows of one side, the blocks of the other that they
-        meet and what they may see of them; together the calls cover each new pair once.
+        meet and what they may see of them; together the calls cover each new pair once. `done` is
+        called after the last of them; the rows are stored if it raises nothing.
         """
         arrivals = self._arrive(left, right, last)
         if on_arrival is not None:
             on_arrival({side: arrivals[side].block for side in SIDES})
         for side, blocks, see in self._steps(arrivals):
             step(side, arrivals[side].batch, blocks, see)
+        if done is not None:
+            done()
         self._commit(arrivals, {}, 0)
         if isinstance(self.config.window, CountWindow):
             for _ in self._expire_counted(self.config.window):

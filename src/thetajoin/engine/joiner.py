@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import BytesKey, Int64
+from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block
 from thetajoin.engine.layout import Layout, take_columns
 from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import OTHER, Part, Side, View
 from thetajoin.index.shape import Probe
-from thetajoin.kernels.order import gather, gather_into, is_sorted, order_of
+from thetajoin.kernels.order import gather, gather_into
 from thetajoin.predicate import Expr, evaluate
 
 Positions = NDArray[np.int32]
@@ -149,10 +149,16 @@ def sort_probes(view: View, rows: PartRows) -> PartRows:
     drivers = (*shape.run, *shape.setters, *(() if shape.primary is None else (shape.primary,)))
     if len(rows) < SORTED_PROBES or not drivers:
         return rows
-    key = rows.keys[view.asks[drivers[0]][0].probe_key]
-    if isinstance(key, BytesKey) or is_sorted(key):
-        return rows
-    return rows.take(order_of(key))
+    return rows.sorted_by(view.asks[drivers[0]][0].probe_key)
+
+
+def make_probe(view: View, rows: PartRows, see: See | None) -> Probe:
+    """What rows ask of an index."""
+    low = None if see is None or see.low is None else gather(see.low, rows.rows)
+    high = None if see is None or see.high is None else gather(see.high, rows.rows)
+    by_key = {dim: rows.orders.get(asks[0].probe_key) for dim, asks in enumerate(view.asks)}
+    hints = {dim: order for dim, order in by_key.items() if order is not None}
+    return Probe(view.intervals(rows.keys), len(rows), low, high, hints)
 
 
 class _Probes:
@@ -166,11 +172,8 @@ class _Probes:
     def _make(self) -> tuple[Positions, Probe]:
         with self._lock:
             if self._made is None:
-                rows, see = sort_probes(self._view, self._part), self._see
-                low = None if see is None or see.low is None else gather(see.low, rows.rows)
-                high = None if see is None or see.high is None else gather(see.high, rows.rows)
-                probe = Probe(self._view.intervals(rows.keys), len(rows), low, high)
-                self._made = rows.rows, probe
+                rows = sort_probes(self._view, self._part)
+                self._made = rows.rows, make_probe(self._view, rows, self._see)
             return self._made
 
     @property
@@ -186,7 +189,9 @@ class _Probes:
 
 def _split(part: PartRows, pieces: int) -> list[PartRows]:
     """About equal pieces, none of them too small to be worth a thread."""
-    pieces = max(1, min(pieces, len(part) // SORTED_PROBES))
+    pieces = min(pieces, len(part) // SORTED_PROBES)
+    if pieces < 2:
+        return [part] if len(part) else []
     ends = [len(part) * i // pieces for i in range(pieces + 1)]
     return [part.slice(a, b) for a, b in pairwise(ends) if a < b]
 

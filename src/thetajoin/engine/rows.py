@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Key, encode
 from thetajoin.engine.spec import KeySpec, Part, Side
-from thetajoin.kernels.order import gather
+from thetajoin.kernels.order import gather, inverse, is_sorted, order_of
 from thetajoin.predicate import evaluate
 
 Rows32 = NDArray[np.int32]
@@ -23,6 +23,8 @@ class PartRows:
 
     rows: Rows32
     keys: list[Key]
+    # The orders of keys that somebody has asked for.
+    orders: dict[int, Rows32] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -34,6 +36,28 @@ class PartRows:
             for k in self.keys
         ]
         return PartRows(gather(self.rows, positions), keys)
+
+    def order(self, key: int) -> Rows32:
+        """The stable order of a key that is not a byte string; sorted once."""
+        if key not in self.orders:
+            values = self.keys[key]
+            assert not isinstance(values, BytesKey)
+            self.orders[key] = order_of(values)
+        return self.orders[key]
+
+    def sorted_by(self, key: int) -> PartRows:
+        """These rows in the order of a key, with what is known of their other orders."""
+        values = self.keys[key]
+        if isinstance(values, BytesKey) or is_sorted(values):
+            return self
+        order = self.order(key)
+        taken = self.take(order)
+        where = inverse(order)
+        for other, known in self.orders.items():
+            if other != key:
+                taken.orders[other] = gather(where, known)
+        taken.orders[key] = np.arange(len(self), dtype=np.int32)
+        return taken
 
     def slice(self, start: int, end: int) -> PartRows:
         """The rows from position `start` up to `end`."""

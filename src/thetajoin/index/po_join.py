@@ -21,7 +21,7 @@ from thetajoin.index.interval import Interval
 from thetajoin.index.shape import Probe, Shape
 from thetajoin.kernels import emit
 from thetajoin.kernels.memory import empty
-from thetajoin.kernels.order import gather, gather_into, inverse, is_sorted, order_of
+from thetajoin.kernels.order import gather, gather_into, inverse, order_of
 from thetajoin.kernels.search import (
     first_above,
     first_at_least,
@@ -75,9 +75,17 @@ class PoJoin:
     """An immutable index over one segment's rows that have all keys."""
 
     def __init__(
-        self, shape: Shape, keys: Sequence[Key], rid: Int32, mapper: Mapper | None = None
+        self,
+        shape: Shape,
+        keys: Sequence[Key],
+        rid: Int32,
+        mapper: Mapper | None = None,
+        orders: Callable[[int], Int32] | None = None,
     ) -> None:
-        """Build from keys in any row order; `rid` numbers the rows. O(n log n), 60 ns a row."""
+        """Build from keys in any row order; `rid` numbers the rows. O(n log n), 60 ns a row.
+
+        `orders` gives the order of an integer key, where the caller has use for it as well.
+        """
         self.shape = shape
         self.size = len(rid)
         self.dictionaries: list[BytesKey | None] = []
@@ -93,14 +101,19 @@ class PoJoin:
         run = self._mixed([values[i] for i in shape.run])
 
         def order_by(dim: int) -> Int32:
-            order = order_of(values[dim]) if dim >= 0 else np.arange(self.size, dtype=np.int32)
+            if dim < 0:
+                order = np.arange(self.size, dtype=np.int32)
+            elif orders is not None and self.dictionaries[dim] is None:
+                order = orders(dim)
+            else:
+                order = order_of(values[dim])
             return order if run is None else gather(order, order_of(gather(run, order)))
 
         primary = shape.primary
         sorters = (primary if primary is not None else -1, *shape.setters)
         each = mapper or _sequential
-        orders = list(each(order_by, sorters))
-        by_primary = orders[0]
+        made = list(each(order_by, sorters))
+        by_primary = made[0]
         self.columns = np.empty((len(shape.tested), self.size), np.int64)
         self.sorted: dict[int, Int64] = {}
         self.perm: dict[int, Int32] = {}
@@ -117,7 +130,7 @@ class PoJoin:
 
         def in_own_order() -> None:
             where = inverse(by_primary) if shape.setters else by_primary
-            for dim, order in zip(shape.setters, orders[1:], strict=True):
+            for dim, order in zip(shape.setters, made[1:], strict=True):
                 self.sorted[dim] = gather(values[dim], order)
                 self.perm[dim] = gather(where, order)
 
@@ -234,22 +247,24 @@ class PoJoin:
             return starts, ends
         starts, ends = runs
         if asked.low is not None:
-            starts = empty(probe.size, np.int32)
-            if self._merges(asked.low):
-                merge_at_least(keys, asked.low, starts)
+            starts, rising = empty(probe.size, np.int32), self._rising(probe, dim, asked, low=True)
+            if rising is not None:
+                merge_at_least(keys, rising, probe.order(dim, asked), starts)
             else:
                 first_at_least(keys, asked.low, probe.order(dim, asked), starts)
         if asked.high is not None:
-            ends = empty(probe.size, np.int32)
-            if self._merges(asked.high):
-                merge_above(keys, asked.high, ends)
+            ends, rising = empty(probe.size, np.int32), self._rising(probe, dim, asked, low=False)
+            if rising is not None:
+                merge_above(keys, rising, probe.order(dim, asked), ends)
             else:
                 first_above(keys, asked.high, probe.order(dim, asked), ends)
         return starts, ends
 
-    def _merges(self, values: Int64) -> bool:
-        """Whether to pass over all keys with these values: they are sorted, and not few."""
-        return values.size * MERGED_SHARE >= self.size and bool(is_sorted(values))
+    def _rising(self, probe: Probe, dim: int, asked: Interval, *, low: bool) -> Int64 | None:
+        """One end of the intervals in their order, to pass over all keys with; None if few."""
+        if probe.size * MERGED_SHARE < self.size:
+            return None
+        return probe.rising(dim, asked, low=low)
 
     def _sweep(self, probe: Probe, dim: int, asked: Interval, run_starts: Int32) -> Int32:
         """The order of probes in which a key's window moves least: by run, then by its bound."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import AnyInterval, Interval
-from thetajoin.kernels.order import order_of
+from thetajoin.kernels.order import gather, is_sorted, order_of
 
 
 @dataclass(frozen=True)
@@ -67,26 +68,48 @@ class Probe:
     """A batch of probe rows: an interval for every stored key, and what they may see.
 
     ``see_low`` and ``see_high`` bound the arrival numbers a probe row may be paired with; None
-    means no bound. Sort orders are made once and shared by all segments.
+    means no bound. Sort orders are made once and shared by all segments; `hints` may have one, by
+    stored key, that is probably right.
     """
 
     intervals: tuple[AnyInterval, ...]
     size: int
     see_low: Int64 | None = None
     see_high: Int64 | None = None
+    hints: dict[int, NDArray[np.int32]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._orders: dict[int, np.ndarray] = {}
+        self._rising: dict[tuple[int, bool], Int64 | None] = {}
 
     def order(self, dim: int, interval: Interval) -> np.ndarray:
         """Probe rows ordered by this key's interval; cached, but for byte strings."""
         if dim in self._orders:
             return self._orders[dim]
         keys = interval.low if interval.low is not None else interval.high
-        order = np.arange(self.size, dtype=np.int32) if keys is None else order_of(keys)
+        hint = self.hints.get(dim)
+        if keys is None:
+            order = np.arange(self.size, dtype=np.int32)
+        elif hint is not None and is_sorted(gather(keys, hint)):
+            order = hint
+        else:
+            order = order_of(keys)
         if isinstance(self.intervals[dim], Interval):
             self._orders[dim] = order
         return order
+
+    def rising(self, dim: int, interval: Interval, *, low: bool) -> Int64 | None:
+        """One end of this key's intervals in their `order`; None if it goes down somewhere."""
+        if (dim, low) in self._rising:
+            return self._rising[dim, low]
+        values = interval.low if low else interval.high
+        assert values is not None
+        found: Int64 | None = gather(values, self.order(dim, interval))
+        if not is_sorted(found):
+            found = None
+        if isinstance(self.intervals[dim], Interval):
+            self._rising[dim, low] = found
+        return found
 
     def visible(self, arrivals: Arrivals) -> tuple[bool, Int64, Int64] | None:
         """Row numbers, ends included, each probe may see among `arrivals`; None if none can.

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from thetajoin.kernels.jit import kernel
+from thetajoin.kernels.jit import inlined, kernel
+
+_NOTHING = np.int64(0)
 
 
 @kernel
@@ -24,19 +26,21 @@ def build_grid(place, values, weighted, shift, grid):
             grid[i, j] = grid[i - 1, j] + along
 
 
-@kernel
+@inlined
 def _count_corner(place, perm, shift, grid, x, y):
     """Points left of `x` and below `y`."""
-    i = x >> shift
-    j = y >> shift
-    total = np.int64(grid[i, j])
-    edge = i << shift
+    # Positions without a sign let the compiler use vector instructions.
+    i = np.uint64(x) >> np.uint64(shift)
+    j = np.uint64(y) >> np.uint64(shift)
+    edge = i << np.uint64(shift)
+    left = np.int32(edge)
+    below = np.int32(y)
     found = np.int32(0)
-    for k in range(edge, x):
-        found += np.int32(place[k] < y)
-    for k in range(j << shift, y):
-        found += np.int32(perm[k] < edge)
-    return total + found
+    for k in range(edge, np.uint64(x)):
+        found = np.int32(found + np.int32(place[k] < below))
+    for k in range(j << np.uint64(shift), np.uint64(y)):
+        found = np.int32(found + np.int32(perm[k] < left))
+    return np.int64(grid[i, j]) + np.int64(found)
 
 
 @kernel
@@ -55,17 +59,18 @@ def count_in_grid(place, perm, shift, grid, x0, x1, y0, y1, out):
         out[q] += total
 
 
-@kernel
+@inlined
 def _sum_corner(place, perm, by_x, by_y, shift, grid, x, y):
-    # A mask in place of a branch, which lets the compiler use vector instructions.
-    i = x >> shift
-    j = y >> shift
+    i = np.uint64(x) >> np.uint64(shift)
+    j = np.uint64(y) >> np.uint64(shift)
+    edge = i << np.uint64(shift)
+    left = np.int32(edge)
+    below = np.int32(y)
     total = grid[i, j]
-    edge = i << shift
-    for k in range(edge, x):
-        total += by_x[k] & -np.int64(place[k] < y)
-    for k in range(j << shift, y):
-        total += by_y[k] & -np.int64(perm[k] < edge)
+    for k in range(edge, np.uint64(x)):
+        total += by_x[k] if place[k] < below else _NOTHING
+    for k in range(j << np.uint64(shift), np.uint64(y)):
+        total += by_y[k] if perm[k] < left else _NOTHING
     return total
 
 

@@ -10,6 +10,9 @@ import numpy as np
 
 from thetajoin.kernels.jit import kernel
 
+# Keys that a merge skips at once: a cache line of them.
+STEP = 8
+
 
 @kernel
 def first_at_least(keys, values, order, out):
@@ -89,35 +92,46 @@ def first_above(keys, values, order, out):
 
 
 @kernel
-def merge_at_least(keys, values, out):
-    """As `first_at_least` for sorted values: one pass over both without a branch to guess."""
+def merge_at_least(keys, values, order, out):
+    """As `first_at_least` for values that rise, of which ``out[order[j]]`` is the j-th.
+
+    One pass over both: keys are skipped `STEP` at a time, and counted where they are not.
+    """
     n = keys.size
-    m = values.size
-    i = 0
-    j = 0
-    while i < n and j < m:
-        below = keys[np.uint64(i)] < values[np.uint64(j)]
-        out[np.uint64(j)] = np.int32(i)
-        i += below
-        j += not below
-    for rest in range(j, m):
-        out[rest] = n
+    full = n - STEP
+    at = 0
+    for j in range(values.size):
+        v = values[j]
+        while at <= full and keys[np.uint64(at + STEP - 1)] < v:
+            at += STEP
+        found = 0
+        if at <= full:
+            for k in range(np.uint64(STEP)):
+                found += keys[np.uint64(at) + k] < v
+        else:
+            for k in range(at, n):
+                found += keys[k] < v
+        out[np.uint64(order[j])] = np.int32(at + found)
 
 
 @kernel
-def merge_above(keys, values, out):
-    """As `first_above` for sorted values."""
+def merge_above(keys, values, order, out):
+    """As `merge_at_least`, for the first position above each value."""
     n = keys.size
-    m = values.size
-    i = 0
-    j = 0
-    while i < n and j < m:
-        below = keys[np.uint64(i)] <= values[np.uint64(j)]
-        out[np.uint64(j)] = np.int32(i)
-        i += below
-        j += not below
-    for rest in range(j, m):
-        out[rest] = n
+    full = n - STEP
+    at = 0
+    for j in range(values.size):
+        v = values[j]
+        while at <= full and keys[np.uint64(at + STEP - 1)] <= v:
+            at += STEP
+        found = 0
+        if at <= full:
+            for k in range(np.uint64(STEP)):
+                found += keys[np.uint64(at) + k] <= v
+        else:
+            for k in range(at, n):
+                found += keys[k] <= v
+        out[np.uint64(order[j])] = np.int32(at + found)
 
 
 @kernel

@@ -9,107 +9,161 @@ from __future__ import annotations
 
 import numpy as np
 
-from thetajoin.kernels.jit import ONE, WORD_MASK, kernel, population
+from thetajoin.kernels.jit import ALL_ONES, ONE, WORD_MASK, inlined, kernel, population
 
-# Places summed up in one entry of each level, as powers of two: in cells, and in bits.
-LOWER, MIDDLE, UPPER = 5, 9, 14
+# Places counted or summed up in one entry of each level, as powers of two.
+WORD, LOWER, MIDDLE, UPPER, TOP = 6, 5, 9, 14, 19
+# Positions without a sign, loops of one length and sums in the entries' own type are what lets the
+# compiler use vector instructions.
+_WORD, _LOWER, _MIDDLE, _UPPER, _TOP = map(np.uint64, (WORD, LOWER, MIDDLE, UPPER, TOP))
+_WORDS = np.uint64(1 << (MIDDLE - WORD))
+_CELLS = np.uint64(1 << LOWER)
+_LOWERS = np.uint64(1 << (MIDDLE - LOWER))
+_MIDDLES = np.uint64(1 << (UPPER - MIDDLE))
+_UPPERS = np.uint64(1 << (TOP - UPPER))
+_NO_BITS, _NONE16, _NONE32, _NONE64 = np.uint64(0), np.int16(0), np.int32(0), np.int64(0)
+
+
+@kernel
+def list_questions(starts, ends, low, high, n, order, at, asked, signs, whole):
+    """What to ask for boxes ``[starts, ends) x [low, high)``, in two rising runs if `order` is.
+
+    A box that reaches the end of y is not asked for there: it is put on the list of those that
+    take their `whole` range of x. Gives the number of questions and of these.
+    """
+    found = 0
+    ended = 0
+    for i in range(order.size):
+        q = order[i]
+        if starts[q] < ends[q] and low[q] < high[q]:
+            if high[q] == n:
+                whole[ended] = q
+                ended += 1
+            else:
+                at[found] = high[q]
+                asked[found] = q
+                signs[found] = 1
+                found += 1
+    for i in range(order.size):
+        q = order[i]
+        if low[q] > 0 and starts[q] < ends[q] and low[q] < high[q]:
+            at[found] = low[q]
+            asked[found] = q
+            signs[found] = -1
+            found += 1
+    return found, ended
 
 
 @kernel
 def sweep_count(perm, at, asked, signs, starts, ends, out):
     """Add ``signs[i]`` times the number of points with y below ``at[i]`` to ``out[asked[i]]``.
 
-    Points are bits, counted in groups of 512 places and in a Fenwick tree over 32 of these, so that
-    adding a point writes to few places.
+    Points are bits, counted in groups of 512, 2**14 and 2**19 places: adding a point writes to
+    four places, and a question reads a cache line or two of each level.
     """
     n = perm.size
-    bits = np.zeros((n >> 6) + 1, np.uint64)
-    middle = np.zeros((n >> MIDDLE) + 1, np.int64)
-    blocks = np.zeros((n >> UPPER) + 2, np.int64)
+    bits = np.zeros(((n >> MIDDLE) + 1) << (MIDDLE - WORD), np.uint64)
+    middle = np.zeros(((n >> UPPER) + 1) << (UPPER - MIDDLE), np.int16)
+    upper = np.zeros(((n >> TOP) + 1) << (TOP - UPPER), np.int32)
+    top = np.zeros((n >> TOP) + 1, np.int64)
     y = 0
     for i in range(at.size):
-        while y < at[i]:
-            x = perm[y]
-            bits[x >> 6] |= ONE << (np.uint64(x) & WORD_MASK)
-            middle[x >> MIDDLE] += 1
-            b = (x >> UPPER) + 1
-            while b < blocks.size:
-                blocks[b] += 1
-                b += b & -b
+        until = at[i]
+        while y < until:
+            x = np.uint64(perm[np.uint64(y)])
+            bits[x >> _WORD] |= ONE << (x & WORD_MASK)
+            middle[x >> _MIDDLE] += np.int16(1)
+            upper[x >> _UPPER] += np.int32(1)
+            top[x >> _TOP] += 1
             y += 1
         q = asked[i]
-        found = np.int64(y) if ends[q] == n else _bits_below(bits, middle, blocks, ends[q])
+        found = np.int64(y)
+        if ends[q] < n:
+            found = _bits_below(bits, middle, upper, top, np.uint64(ends[q]))
         if starts[q] > 0:
-            found -= _bits_below(bits, middle, blocks, starts[q])
+            found -= _bits_below(bits, middle, upper, top, np.uint64(starts[q]))
         out[q] += signs[i] * found
 
 
-@kernel
-def _bits_below(bits, middle, blocks, x):
-    total = 0
-    b = x >> UPPER
-    first = b << (UPPER - MIDDLE)
-    while b > 0:
-        total += blocks[b]
-        b -= b & -b
-    group = x >> MIDDLE
-    for m in range(first, group):
-        total += middle[m]
-    last = x >> 6
-    for w in range(group << (MIDDLE - 6), last):
-        total += population(bits[w])
-    rest = np.uint64(x) & WORD_MASK
-    if rest:
-        total += population(bits[last] & ((ONE << rest) - ONE))
-    return total
+@inlined
+def _bits_below(bits, middle, upper, top, x):
+    """Set bits before a place."""
+    total = np.int64(0)
+    for t in range(x >> _TOP):
+        total += top[t]
+    first = (x >> _TOP) << (_TOP - _UPPER)
+    last = np.int32((x >> _UPPER) - first)
+    many = np.int32(0)
+    for k in range(_UPPERS):
+        many = np.int32(many + (upper[first + k] if np.int32(k) < last else _NONE32))
+    first = (x >> _UPPER) << (_UPPER - _MIDDLE)
+    near = np.int16((x >> _MIDDLE) - first)
+    some = np.int16(0)
+    for k in range(_MIDDLES):
+        some = np.int16(some + (middle[first + k] if np.int16(k) < near else _NONE16))
+    first = (x >> _MIDDLE) << (_MIDDLE - _WORD)
+    word = (x >> _WORD) - first
+    part = (ONE << (x & WORD_MASK)) - ONE
+    for k in range(_WORDS):
+        mask = ALL_ONES if k < word else (part if k == word else _NO_BITS)
+        total += population(bits[first + k] & mask)
+    return total + np.int64(many) + np.int64(some)
 
 
 @kernel
 def sweep_sum(perm, values, at, asked, signs, starts, ends, out):
     """As `sweep_count`, for the sum of the points' values (by x) in place of their number."""
     n = perm.size
-    cells = np.zeros(n + 1, np.int64)
-    words = np.zeros((n >> LOWER) + 1, np.int64)
-    middle = np.zeros((n >> MIDDLE) + 1, np.int64)
-    blocks = np.zeros((n >> UPPER) + 2, np.int64)
+    cells = np.zeros(((n >> LOWER) + 1) << LOWER, np.int64)
+    lower = np.zeros(((n >> MIDDLE) + 1) << (MIDDLE - LOWER), np.int64)
+    middle = np.zeros(((n >> UPPER) + 1) << (UPPER - MIDDLE), np.int64)
+    upper = np.zeros(((n >> TOP) + 1) << (TOP - UPPER), np.int64)
+    top = np.zeros((n >> TOP) + 1, np.int64)
     whole = np.int64(0)
     y = 0
     for i in range(at.size):
-        while y < at[i]:
-            x = perm[y]
+        until = at[i]
+        while y < until:
+            x = np.uint64(perm[np.uint64(y)])
             v = values[x]
             whole += v
             cells[x] = v
-            words[x >> LOWER] += v
-            middle[x >> MIDDLE] += v
-            b = (x >> UPPER) + 1
-            while b < blocks.size:
-                blocks[b] += v
-                b += b & -b
+            lower[x >> _LOWER] += v
+            middle[x >> _MIDDLE] += v
+            upper[x >> _UPPER] += v
+            top[x >> _TOP] += v
             y += 1
         q = asked[i]
-        found = whole if ends[q] == n else _sum_below(cells, words, middle, blocks, ends[q])
+        found = whole
+        if ends[q] < n:
+            found = _sum_below(cells, lower, middle, upper, top, np.uint64(ends[q]))
         if starts[q] > 0:
-            found -= _sum_below(cells, words, middle, blocks, starts[q])
+            found -= _sum_below(cells, lower, middle, upper, top, np.uint64(starts[q]))
         out[q] += signs[i] * found
 
 
-@kernel
-def _sum_below(cells, words, middle, blocks, x):
+@inlined
+def _sum_below(cells, lower, middle, upper, top, x):
+    """The sum of the cells before a place."""
     total = np.int64(0)
-    b = x >> UPPER
-    first = b << (UPPER - MIDDLE)
-    while b > 0:
-        total += blocks[b]
-        b -= b & -b
-    group = x >> MIDDLE
-    for m in range(first, group):
-        total += middle[m]
-    last = x >> LOWER
-    for w in range(group << (MIDDLE - LOWER), last):
-        total += words[w]
-    for c in range(last << LOWER, x):
-        total += cells[c]
+    for t in range(x >> _TOP):
+        total += top[t]
+    first = (x >> _TOP) << (_TOP - _UPPER)
+    rest = (x >> _UPPER) - first
+    for k in range(_UPPERS):
+        total += upper[first + k] if k < rest else _NONE64
+    first = (x >> _UPPER) << (_UPPER - _MIDDLE)
+    rest = (x >> _MIDDLE) - first
+    for k in range(_MIDDLES):
+        total += middle[first + k] if k < rest else _NONE64
+    first = (x >> _MIDDLE) << (_MIDDLE - _LOWER)
+    rest = (x >> _LOWER) - first
+    for k in range(_LOWERS):
+        total += lower[first + k] if k < rest else _NONE64
+    first = (x >> _LOWER) << _LOWER
+    rest = x - first
+    for k in range(_CELLS):
+        total += cells[first + k] if k < rest else _NONE64
     return total
 
 
