@@ -165,6 +165,7 @@ class Aggregator:
         state: State | None = None
         for at, part in enumerate(self.core.parts):
             asking: Asking | None = None
+            answering: Segment | None = None
             for block in blocks:
                 if not block.rows or not len(batch.parts[at]):
                     continue
@@ -176,7 +177,8 @@ class Aggregator:
                     if len(self.group_sides) == 2:
                         self._both(at, part, rows, batch, block, see)
                     elif OTHER[side] in self.group_sides:
-                        self._turned(at, part, rows, batch, block, see)
+                        answering = answering or self._new(at, part, batch, side)
+                        self._turned(at, part, rows, answering, block, see)
                     else:
                         state = state or rows.state()
                         target = self._stored(at, part, block, OTHER[side])
@@ -201,13 +203,12 @@ class Aggregator:
             state.add_rows(rows.grouping.codes, times, rows.arrays())
 
     def _turned(
-        self, at: int, part: Part, rows: SideRows, batch: Batch, block: Block, see: See | None
+        self, at: int, part: Part, rows: SideRows, target: Segment, block: Block, see: See | None
     ) -> None:
         """The stored rows have the groups: they ask, and the new rows answer."""
         stored = self._block_rows(block, OTHER[rows.side])
-        target = self._new(at, part, batch, rows.side)
         keyed = _part_rows(block, at, part.views[OTHER[rows.side]])
-        seen = _seen_from(block, see, len(batch))
+        seen = _seen_from(block, see, rows.table.num_rows)
         state = stored.state()
         self._ask(Asking.of(stored, part.views[rows.side], keyed, seen), state, target)
         self._states.append(state.seen())

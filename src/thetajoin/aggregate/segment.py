@@ -10,7 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.aggregate.columns import Piece, pieces_of, present, ranks_of
-from thetajoin.aggregate.solve import MOST_ORDERS, Answer, Axis, Mapper, Plane, solve
+from thetajoin.aggregate.solve import (
+    MOST_ORDERS,
+    Answer,
+    Axis,
+    Mapper,
+    Plane,
+    Ranges,
+    part_of,
+    replace_ranges,
+    solve,
+)
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.aggregate.state import State
 from thetajoin.batch.keys import Int64
@@ -21,6 +31,10 @@ from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels import wide
 from thetajoin.kernels.order import gather, order_of
+
+
+# Probes that see more different ranges of rows than this take the order of arrival as one more.
+MOST_RANGES = 6
 
 
 class NeedsPairsError(Exception):
@@ -135,7 +149,8 @@ class Segment:
             Axis(order, *span, name=dim, rising=spans.rising.get(dim))
             for dim, order, span in spans.others
         ]
-        if visible[0]:
+        few = _few(visible[1], visible[2]) if visible[0] else None
+        if visible[0] and few is None:
             axes.append(self._arrival_axis(visible[1], visible[2]))
         if len(axes) + len(spans.excluded) + 1 > MOST_ORDERS:
             raise NeedsPairsError(f"more than {MOST_ORDERS} orders of rows decide")
@@ -147,8 +162,33 @@ class Segment:
             for dim, order, span in spans.excluded
         ]
         for outside in itertools.product(*around):
-            answer.add(solve(plane, spans.primary, [*outside, *axes]))
+            if few is None:
+                answer.add(solve(plane, spans.primary, [*outside, *axes]))
+                continue
+            for chosen, low, high in few:
+                self._within(plane, spans.primary, [*outside, *axes], chosen, low, high, answer)
         return answer
+
+    def _within(
+        self,
+        plane: Plane,
+        primary: Ranges,
+        axes: list[Axis],
+        chosen: Int64,
+        low: int,
+        high: int,
+        answer: Answer,
+    ) -> None:
+        """Answer probes that all see the rows from `low` to `high`, and no others."""
+        if low > high:
+            return
+        starts, ends = (gather(bound, chosen) for bound in primary)
+        axes = [replace_ranges(axis, chosen) for axis in axes]
+        if low > 0 or high < self.index.size - 1:
+            plane, (starts, ends), axes = part_of(
+                plane, (starts, ends), axes, (self.index.rid >= low) & (self.index.rid <= high)
+            )
+        answer.add_at(chosen, solve(plane, (starts, ends), axes))
 
     def _arrival_axis(self, low: Int64, high: Int64) -> Axis:
         order = self._kept("arrival", lambda: order_of(self.index.rid.astype(np.int64)))
@@ -156,6 +196,20 @@ class Segment:
         start = np.searchsorted(numbers, low, side="left").astype(np.int32)
         end = np.searchsorted(numbers, high, side="right").astype(np.int32)
         return Axis(order, start, np.maximum(start, end), name="arrival")
+
+
+def _few(low: Int64, high: Int64) -> list[tuple[Int64, int, int]] | None:
+    """The probes by the rows they see, if they see few different ranges: with a slide, they do."""
+    found = []
+    waiting = np.arange(low.size)
+    for _ in range(MOST_RANGES):
+        if not waiting.size:
+            break
+        first = waiting[0]
+        mine = (low[waiting] == low[first]) & (high[waiting] == high[first])
+        found.append((waiting[mine], int(low[first]), int(high[first])))
+        waiting = waiting[~mine]
+    return None if waiting.size else found
 
 
 def _add_floats(state: State, at: int, pieces: list[tuple[Piece, Int64]], codes: Int64) -> None:

@@ -114,6 +114,47 @@ def solve(plane: Plane, primary: Ranges, axes: list[Axis]) -> Answer:
     return _by_nodes(plane, primary, axes[-1], axes[:-1])
 
 
+def replace_ranges(axis: Axis, chosen: Int64) -> Axis:
+    """The axis as some of the probes see it."""
+    rising = None
+    if axis.rising is not None:
+        number = np.full(axis.start.size, -1, np.int32)
+        number[chosen] = np.arange(chosen.size, dtype=np.int32)
+        rising = gather(number, axis.rising)
+        rising = rising[rising >= 0]
+    start, end = gather(axis.start, chosen), gather(axis.end, chosen)
+    return Axis(axis.order, start, end, axis.name, rising)
+
+
+def part_of(
+    plane: Plane, primary: Ranges, axes: list[Axis], kept: NDArray[np.bool_]
+) -> tuple[Plane, Ranges, list[Axis]]:
+    """The rows for which `kept`, in primary order, holds; and the ranges among them. O(rows)."""
+    place = _ranks(kept)
+    part = Plane(
+        int(place[-1]),
+        [column[kept] for column in plane.sums],
+        [column[kept] for column in plane.ranks],
+        mapper=plane.mapper,
+    )
+    smaller = []
+    for axis in axes:
+        there = gather(kept, axis.order)
+        at = _ranks(there)
+        order = gather(place, axis.order[there])
+        smaller.append(
+            Axis(order, gather(at, axis.start), gather(at, axis.end), rising=axis.rising)
+        )
+    return part, (gather(place, primary[0]), gather(place, primary[1])), smaller
+
+
+def _ranks(kept: NDArray[np.bool_]) -> Int32:
+    """How many are kept before each position, and before the end."""
+    out = np.zeros(kept.size + 1, np.int32)
+    np.cumsum(kept, out=out[1:])
+    return out
+
+
 def _one(plane: Plane, primary: Ranges) -> Answer:
     starts, ends = primary
     answer = Answer.empty(plane, starts.size)

@@ -314,16 +314,33 @@ class JoinCore:
             yield "r", self.stores["l"].probed(), None
             yield "l", [*self.stores["r"].probed(), arrivals["r"].block], None
             return
+        sees = {side: self._sees(side, arrivals[side]) for side in SIDES}
+        new = {side: [arrivals[OTHER[side]].block] for side in SIDES}
+        if not self.config.self_join and self._new_meet(sees):
+            # Whichever of two new rows is the later sees the other: one side can look for both.
+            sees = {side: See(see.low, None) for side, see in sees.items()}
+            new["r"] = []
         for side in SIDES:
-            other = OTHER[side]
-            if self.config.self_join:
-                seen = arrivals[side].first + np.arange(len(arrivals[side].batch))
-            else:
-                seen = self.stores[other].count + arrivals[side].before
-            low = None
-            if isinstance(window, CountWindow):
-                low = CountWindow.first_visible(seen, window.size, window.slide)
-            yield side, [*self.stores[other].probed(), arrivals[other].block], See(low, seen - 1)
+            yield side, [*self.stores[OTHER[side]].probed(), *new[side]], sees[side]
+
+    def _sees(self, side: Side, arrival: Arrival) -> See:
+        """What a side's new rows may see where rows are taken in an order."""
+        window = self.config.window
+        if self.config.self_join:
+            seen = arrival.first + np.arange(len(arrival.batch))
+        else:
+            seen = self.stores[OTHER[side]].count + arrival.before
+        low = None
+        if isinstance(window, CountWindow):
+            low = CountWindow.first_visible(seen, window.size, window.slide)
+        return See(low, seen - 1)
+
+    def _new_meet(self, sees: dict[Side, See]) -> bool:
+        """Whether no new row has left the window when the last new row of the other side comes."""
+        return all(
+            see.low is None or not len(see.low) or see.low[-1] <= self.stores[OTHER[side]].count
+            for side, see in sees.items()
+        )
 
     def _settle(
         self, side: Side, arrivals: dict[Side, Arrival], found: Found, marks: dict[int, Flags]
