@@ -18,6 +18,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from thetajoin.engine.block import Block
 from thetajoin.engine.blockfile import read_block, write_block
 from thetajoin.engine.core import SIDES, JoinCore
@@ -38,9 +40,11 @@ def cache_root() -> Path:
 class SegmentCache:
     """The segment files of one unit of one join on this host."""
 
-    def __init__(self, label: str, unit: int) -> None:
+    def __init__(self, label: str, unit: int, before: SegmentCache | None = None) -> None:
+        """`before`: what this worker had of the same unit; its segments need not be read again."""
         self.folder = cache_root() / f"thetajoin-{label}" / str(unit)
         self._names: dict[int, tuple[Block, str]] = {}
+        self._had = {} if before is None else {name: block for block, name in before._names.values()}
         self._broken = False
 
     def save(self, token: str, core: JoinCore) -> None:
@@ -90,9 +94,13 @@ class SegmentCache:
         return mapped
 
     def _read(self, name: str, core: JoinCore, side: Any) -> Block:
-        shapes = [part.views[side].shape for part in core.parts]
         owes = core.stores[side].config.owes
-        block = read_block(self.folder / name, shapes, owes=owes)
+        block = self._had.pop(name, None)
+        if block is None:
+            shapes = [part.views[side].shape for part in core.parts]
+            block = read_block(self.folder / name, shapes, owes=owes)
+        elif block.settled is not None:
+            block.settled = np.zeros(block.rows, np.bool_)
         self._names[id(block)] = block, name
         return block
 
@@ -103,6 +111,8 @@ class SegmentCache:
             found = {side: [self._read(n, core, side) for n in layout[side]] for side in SIDES}
         except (OSError, ValueError, LookupError, TypeError, struct.error):
             return False
+        finally:
+            self._had = {}
         # Both sides or none: segments left in the core would come again from the state store.
         for side in SIDES:
             core.stores[side].segments = found[side]

@@ -173,7 +173,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             remembered.origin = "memory"
             return remembered
         core = self._spec.core(unit)
-        held = Held(description["token"], core, SegmentCache(self._spec.label, unit))
+        before = None if remembered is None else remembered.cache
+        held = Held(description["token"], core, SegmentCache(self._spec.label, unit, before))
         held.entries = [Entry(*saved) for saved in description["entries"]]
         held.timer = description["timer"]
         if held.cache.load(held.token, core):
