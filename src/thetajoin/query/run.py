@@ -155,10 +155,12 @@ class _Compiler:
                 "aggregates over one table are not supported", hint="give its result as a table"
             )
         relation = self._relation(query.tables[0], self.tables[0], self._needed())
-        where = query.where and self.columns.text(query.where, relation.names, None)
-        return self._after(lambda tree: self.columns.text(tree, relation.names, None), where).apply(
-            relation.table
-        )
+
+        def text(tree: exp.Expr) -> str:
+            return self.columns.text(tree, relation.names, None)
+
+        where = None if query.where is None else text(query.where)
+        return self._after(text, where).apply(relation.table)
 
     def _after(self, text: Callable[[exp.Expr], str], where: str | None) -> After:
         """Outputs and what follows, each expression turned into text."""
@@ -279,7 +281,8 @@ class _Compiler:
         def over(tree: exp.Expr) -> str:
             return self._over_groups(tree, groups, aggs, left, right)
 
-        after = self._after(over, query.having and over(query.having))
+        having = None if query.having is None else over(query.having)
+        after = self._after(over, having)
         aggs = aggs or {"a0": "count(*)"}
         arguments |= {"group_by": groups, "aggs": aggs}
         return Call(left, right, arguments, True, after, kind)
