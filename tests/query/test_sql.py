@@ -109,10 +109,7 @@ def test_against_the_oracle(left, right, first, second, group):
     [
         ("", "the query is empty"),
         ("SELECT a1 FROM R", "the query has one table"),
-        ("SELECT a1 FROM R JOIN S ON a1 > b1 ORDER BY a1", "ORDER BY is not supported"),
-        ("SELECT a1 FROM R, S WHERE a1 > b1 LIMIT 3", "LIMIT is not supported: LIMIT 3"),
-        ("SELECT a1 FROM R, S WHERE a1 > b1 HAVING a1 > 3", "HAVING is not supported"),
-        ("SELECT a1 FROM R, (SELECT * FROM S) s WHERE a1 > b1", "a subquery is not .*SELECT"),
+        ("SELECT a1 FROM R, S WHERE a1 > b1 SORT BY a1", "SORT BY is not supported: SORT BY a1"),
         ("SELECT a1 FROM R NATURAL JOIN S", "NATURAL JOIN is not supported"),
         ("SELECT a1 FROM R JOIN S USING (ts)", "USING is not supported"),
         ("WITH q AS (SELECT 1) SELECT a1 FROM R, S WHERE a1 > b1", "WITH is not supported"),

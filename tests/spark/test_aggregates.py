@@ -12,7 +12,7 @@ import naive
 import thetajoin as tj
 from aggregate.oracle import aggregated, assert_same
 from naive import Push
-from spark.harness import Streams, at, random_batches, seconds, with_watermarks
+from spark.harness import LEFT, RIGHT, Streams, at, random_batches, seconds, with_watermarks
 
 pytestmark = pytest.mark.spark
 
@@ -108,3 +108,43 @@ def test_event_time_groups_in_append_mode(streams: Streams) -> None:
     pairs = naive.naive_stream(steps, PRED, window=naive.Time(seconds(20), seconds(20))).rows
     want = aggregated(pairs, [lambda l, r: l["t"]], ORACLE)
     assert_same(got.rows, want, 1)
+
+
+@pytest.mark.parametrize("streaming", ["l", "r"])
+def test_a_stream_and_a_table(streams: Streams, streaming: str) -> None:
+    """Nothing of the stream is kept but the groups, which go on across a restart."""
+    batches = random_batches(4, batches=4, nulls=False)
+    left, right = rows_of(batches)
+
+    def query() -> Any:
+        frames = streams.both()
+        table = streams.spark.read.parquet(str(streams.folder / "table"))
+        sides = (frames[0], table) if streaming == "l" else (table, frames[1])
+        return tj.join_agg(*sides, ON, group_by="l.a", aggs=AGGS, window=tj.FullHistory())
+
+    if streaming == "l":
+        streams.write("table", right, RIGHT)
+    else:
+        streams.write("table", left, LEFT)
+    streams.push(*batches[:2])
+    first = run_updates(streams, query(), "ck")
+    streams.push(*batches[2:])
+    second = run_updates(streams, query(), "ck")
+    want = aggregated(naive.naive_join(left, right, PRED), [lambda l, r: l["a"]], ORACLE)
+    assert_same(last_updates(first + second, 1), want, 1)
+
+
+def test_a_stream_and_a_table_in_append_mode(streams: Streams) -> None:
+    batches = random_batches(8, batches=4, nulls=False, step=30)
+    far = Push([{"lid": 99, "a": None, "c": None, "t": at(10_000)}], [])
+    left, right = rows_of(batches)
+    streams.push(*batches, far, Push())
+    df = tj.join_agg(
+        streams.both("100 seconds")[0], streams.spark.createDataFrame(right), ON, group_by="l.t",
+        aggs=AGGS, window=tj.FullHistory(),
+    )  # fmt: skip
+    want = aggregated(naive.naive_join(left, right, PRED), [lambda l, r: l["t"]], ORACLE)
+    assert_same(streams.run(df).rows, want, 1)
+    counted = {"aggs": {"n": "count(*)"}, "window": tj.CountWindow(5), "order_by": "t"}
+    with pytest.raises(tj.ThetaJoinError, match="a table has none that arrive"):
+        tj.join_agg(*streams.both()[:1], streams.spark.createDataFrame(right), ON, **counted)

@@ -33,5 +33,17 @@ def test_sql_on_spark(spark: Any, streams: Streams) -> None:
     )
     assert sum(row["n"] for row in totals.collect()) == len(want)
 
-    with pytest.raises(tj.ThetaJoinError, match="a stream and a table"):
-        tj.sql("SELECT count(*) FROM x, y WHERE x.a < y.b", x=l, y=tables[1])
+    ordered = (
+        "SELECT x.lid, y.rid + 0 AS rid FROM x JOIN (SELECT * FROM y WHERE d > 0) y ON x.a < y.b"
+    )
+    ordered += " ORDER BY y.rid DESC NULLS LAST, -x.lid LIMIT 5 OFFSET 1"
+    got = [tuple(row) for row in tj.sql(ordered, x=tables[0], y=tables[1]).collect()]
+    assert got == sorted(want, key=lambda pair: (-pair[1], -pair[0]))[1:6]
+    few = (
+        "SELECT x.a, count(*) AS n FROM x, y WHERE x.a < y.b AND y.d > 0 GROUP BY x.a HAVING n < 9"
+    )
+    kept = [row["n"] for row in tj.sql(few, x=tables[0], y=tables[1]).collect()]
+    assert sorted(kept) == sorted(row["n"] for row in totals.collect() if row["n"] < 9)
+    for clause in ("ORDER BY x.a", "LIMIT 3", "OFFSET 2"):
+        with pytest.raises(tj.ThetaJoinError, match=f"on a stream.*not supported: {clause}"):
+            tj.sql(f"SELECT x.a FROM x, y WHERE x.a < y.b {clause}", x=l, y=tables[1])

@@ -26,6 +26,7 @@ from thetajoin.engine.options import Options
 from thetajoin.engine.rows import Batch, PartRows, Rows32
 from thetajoin.engine.share import Share
 from thetajoin.engine.spec import OTHER, Part, Side, View
+from thetajoin.engine.static import StaticJoin
 from thetajoin.errors import OptionError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.catalog import AUTO, PO_JOIN
@@ -156,6 +157,13 @@ class Aggregator:
         self.core.visit(left, right, self._step, last=last, on_arrival=on_arrival, done=done)
         (change,), self._states = self._states, []
         return change
+
+    def run_with(self, static: StaticJoin, rows: pa.RecordBatch) -> State:
+        """What new rows add that meet a table; nothing of them is kept."""
+        self._states = [State.nothing(self.spec)]
+        static.visit(rows, self._step)
+        states, self._states = self._states, []
+        return merge(states)
 
     def _step(self, side: Side, batch: Batch, blocks: list[Block], see: See | None) -> None:
         """New rows of one side meet blocks of the other."""

@@ -236,7 +236,7 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
         out = answer.totals[at_column]
         if at_column == 0:
             out[whole] = ends[whole] - starts[whole]
-            sweep.sweep_count(axis.order, at, asked, signs, starts, ends, out)
+            sweep.sweep_count(axis.order, at, asked, signs, starts, ends, sweep.WIDE, out)
             return
         if whole.size:
             ranges = np.zeros(whole.size, np.int64)
@@ -244,7 +244,7 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
             wide.range_sums(sums, starts[whole], ends[whole], ranges)
             out[whole] = ranges
         values = plane.sums[at_column - 1]
-        sweep.sweep_sum(axis.order, values, at, asked, signs, starts, ends, out)
+        sweep.sweep_sum(axis.order, values, at, asked, signs, *primary, sweep.WIDE, out)
 
     plane.mapper(column, range(1 + len(plane.sums)))
 

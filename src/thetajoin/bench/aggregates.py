@@ -170,7 +170,7 @@ def _peer(name: str) -> Callable[[int, float], dict[str, Any]]:
             frames: Any = left.to_pandas(), right.to_pandas()
             begun = time.perf_counter()
             found = frames[0].join_agg(
-                frames[1], ("a", "a", "<"), ("b", "b", ">"), aggs=[("id", "count")]
+                frames[1], ("a", "a", "<"), ("b", "b", ">"), aggfunc=[("id", "size")]
             )
             matches = int(np.asarray(found).sum())
         return {"seconds": time.perf_counter() - begun, "matches": matches}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
+from thetajoin.engine.block import Block
 from thetajoin.engine.core import JoinCore
 from thetajoin.engine.intake import conform, stored
-from thetajoin.engine.rows import make_batch
+from thetajoin.engine.rows import Batch, make_batch
 from thetajoin.engine.spec import OTHER, Side
 from thetajoin.errors import OptionError, WindowError
 from thetajoin.window.spec import CountWindow
@@ -46,11 +47,21 @@ class StaticJoin:
         self._blocks = [store.block_of(batch, times)]
         self.table = batch.table
 
+    def _batch(self, rows: pa.RecordBatch) -> Batch:
+        core, side = self._core, self._side
+        given = stored(conform(rows, core.given[side], side), core.schemas[side])
+        return make_batch(given, side, core.parts, list(given.schema.names))
+
+    def visit(
+        self, rows: pa.RecordBatch, step: Callable[[Side, Batch, list[Block], None], None]
+    ) -> None:
+        """Have `step` deal with a batch of the stream and the table that it meets."""
+        step(self._side, self._batch(rows), self._blocks, None)
+
     def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The output that a batch of the stream causes."""
         core, side, how = self._core, self._side, self._core.config.how
-        given = stored(conform(rows, core.given[side], side), core.schemas[side])
-        batch = make_batch(given, side, core.parts, list(given.schema.names))
+        batch = self._batch(rows)
         matched = np.zeros(len(batch), np.bool_)
         pairs = how not in ("semi", "anti")
         for found in core.joiner.probe(

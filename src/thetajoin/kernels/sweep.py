@@ -13,15 +13,14 @@ from thetajoin.kernels.jit import ALL_ONES, ONE, WORD_MASK, inlined, kernel, pop
 
 # Places counted or summed up in one entry of each level, as powers of two.
 WORD, LOWER, MIDDLE, UPPER, TOP = 6, 5, 9, 14, 19
-# Positions without a sign, loops of one length and sums in the entries' own type are what lets the
-# compiler use vector instructions.
+# Entries of a level in one of the next, but for words in 512 places. Kernels are given it: a loop
+# whose length the compiler knows is unrolled, and then no vector instructions are used for it.
+WIDE = 32
 _WORD, _LOWER, _MIDDLE, _UPPER, _TOP = map(np.uint64, (WORD, LOWER, MIDDLE, UPPER, TOP))
-_WORDS = np.uint64(1 << (MIDDLE - WORD))
-_CELLS = np.uint64(1 << LOWER)
-_LOWERS = np.uint64(1 << (MIDDLE - LOWER))
-_MIDDLES = np.uint64(1 << (UPPER - MIDDLE))
-_UPPERS = np.uint64(1 << (TOP - UPPER))
-_NO_BITS, _NONE16, _NONE32, _NONE64 = np.uint64(0), np.int16(0), np.int32(0), np.int64(0)
+_NONE32, _NONE64 = np.int32(0), np.int64(0)
+# Which of a group's words are before each of them, as masks.
+_WORDS = 1 << (MIDDLE - WORD)
+_BEFORE = np.tri(_WORDS, k=-1, dtype=np.uint64) * ALL_ONES
 
 
 @kernel
@@ -55,7 +54,7 @@ def list_questions(starts, ends, low, high, n, order, at, asked, signs, whole):
 
 
 @kernel
-def sweep_count(perm, at, asked, signs, starts, ends, out):
+def sweep_count(perm, at, asked, signs, starts, ends, wide, out):
     """Add ``signs[i]`` times the number of points with y below ``at[i]`` to ``out[asked[i]]``.
 
     Points are bits, counted in groups of 512, 2**14 and 2**19 places: adding a point writes to
@@ -63,55 +62,54 @@ def sweep_count(perm, at, asked, signs, starts, ends, out):
     """
     n = perm.size
     bits = np.zeros(((n >> MIDDLE) + 1) << (MIDDLE - WORD), np.uint64)
-    middle = np.zeros(((n >> UPPER) + 1) << (UPPER - MIDDLE), np.int16)
+    middle = np.zeros(((n >> UPPER) + 1) << (UPPER - MIDDLE), np.int32)
     upper = np.zeros(((n >> TOP) + 1) << (TOP - UPPER), np.int32)
     top = np.zeros((n >> TOP) + 1, np.int64)
+    lanes = np.uint64(wide)
     y = 0
     for i in range(at.size):
         until = at[i]
         while y < until:
             x = np.uint64(perm[np.uint64(y)])
             bits[x >> _WORD] |= ONE << (x & WORD_MASK)
-            middle[x >> _MIDDLE] += np.int16(1)
+            middle[x >> _MIDDLE] += np.int32(1)
             upper[x >> _UPPER] += np.int32(1)
             top[x >> _TOP] += 1
             y += 1
         q = asked[i]
         found = np.int64(y)
         if ends[q] < n:
-            found = _bits_below(bits, middle, upper, top, np.uint64(ends[q]))
+            found = _bits_below(bits, middle, upper, top, lanes, np.uint64(ends[q]))
         if starts[q] > 0:
-            found -= _bits_below(bits, middle, upper, top, np.uint64(starts[q]))
+            found -= _bits_below(bits, middle, upper, top, lanes, np.uint64(starts[q]))
         out[q] += signs[i] * found
 
 
 @inlined
-def _bits_below(bits, middle, upper, top, x):
+def _bits_below(bits, middle, upper, top, lanes, x):
     """Set bits before a place."""
     total = np.int64(0)
     for t in range(x >> _TOP):
         total += top[t]
     first = (x >> _TOP) << (_TOP - _UPPER)
     last = np.int32((x >> _UPPER) - first)
-    many = np.int32(0)
-    for k in range(_UPPERS):
-        many = np.int32(many + (upper[first + k] if np.int32(k) < last else _NONE32))
+    some = np.int32(0)
+    for k in range(lanes):
+        some = np.int32(some + (upper[first + k] if np.int32(k) < last else _NONE32))
     first = (x >> _UPPER) << (_UPPER - _MIDDLE)
-    near = np.int16((x >> _MIDDLE) - first)
-    some = np.int16(0)
-    for k in range(_MIDDLES):
-        some = np.int16(some + (middle[first + k] if np.int16(k) < near else _NONE16))
+    last = np.int32((x >> _MIDDLE) - first)
+    for k in range(lanes):
+        some = np.int32(some + (middle[first + k] if np.int32(k) < last else _NONE32))
     first = (x >> _MIDDLE) << (_MIDDLE - _WORD)
     word = (x >> _WORD) - first
-    part = (ONE << (x & WORD_MASK)) - ONE
-    for k in range(_WORDS):
-        mask = ALL_ONES if k < word else (part if k == word else _NO_BITS)
-        total += population(bits[first + k] & mask)
-    return total + np.int64(many) + np.int64(some)
+    for k in range(np.uint64(_WORDS)):
+        total += population(bits[first + k] & _BEFORE[word, k])
+    total += population(bits[first + word] & ((ONE << (x & WORD_MASK)) - ONE))
+    return total + np.int64(some)
 
 
 @kernel
-def sweep_sum(perm, values, at, asked, signs, starts, ends, out):
+def sweep_sum(perm, values, at, asked, signs, starts, ends, wide, out):
     """As `sweep_count`, for the sum of the points' values (by x) in place of their number."""
     n = perm.size
     cells = np.zeros(((n >> LOWER) + 1) << LOWER, np.int64)
@@ -119,6 +117,7 @@ def sweep_sum(perm, values, at, asked, signs, starts, ends, out):
     middle = np.zeros(((n >> UPPER) + 1) << (UPPER - MIDDLE), np.int64)
     upper = np.zeros(((n >> TOP) + 1) << (TOP - UPPER), np.int64)
     top = np.zeros((n >> TOP) + 1, np.int64)
+    lanes = np.uint64(wide)
     whole = np.int64(0)
     y = 0
     for i in range(at.size):
@@ -136,33 +135,33 @@ def sweep_sum(perm, values, at, asked, signs, starts, ends, out):
         q = asked[i]
         found = whole
         if ends[q] < n:
-            found = _sum_below(cells, lower, middle, upper, top, np.uint64(ends[q]))
+            found = _sum_below(cells, lower, middle, upper, top, lanes, np.uint64(ends[q]))
         if starts[q] > 0:
-            found -= _sum_below(cells, lower, middle, upper, top, np.uint64(starts[q]))
+            found -= _sum_below(cells, lower, middle, upper, top, lanes, np.uint64(starts[q]))
         out[q] += signs[i] * found
 
 
 @inlined
-def _sum_below(cells, lower, middle, upper, top, x):
+def _sum_below(cells, lower, middle, upper, top, lanes, x):
     """The sum of the cells before a place."""
     total = np.int64(0)
     for t in range(x >> _TOP):
         total += top[t]
     first = (x >> _TOP) << (_TOP - _UPPER)
     rest = (x >> _UPPER) - first
-    for k in range(_UPPERS):
+    for k in range(lanes):
         total += upper[first + k] if k < rest else _NONE64
     first = (x >> _UPPER) << (_UPPER - _MIDDLE)
     rest = (x >> _MIDDLE) - first
-    for k in range(_MIDDLES):
+    for k in range(lanes):
         total += middle[first + k] if k < rest else _NONE64
     first = (x >> _MIDDLE) << (_MIDDLE - _LOWER)
     rest = (x >> _LOWER) - first
-    for k in range(_LOWERS):
+    for k in range(lanes >> np.uint64(1)):
         total += lower[first + k] if k < rest else _NONE64
     first = (x >> _LOWER) << _LOWER
     rest = x - first
-    for k in range(_CELLS):
+    for k in range(lanes):
         total += cells[first + k] if k < rest else _NONE64
     return total
 

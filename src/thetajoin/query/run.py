@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,11 @@ from sqlglot import exp
 from thetajoin.api import is_spark, join
 from thetajoin.batch.tables import kind_of, to_batch
 from thetajoin.errors import WindowError, nearest
-from thetajoin.query.call import Call, Relation, quoted
-from thetajoin.query.text import WindowClause, no_table, parse_query
-from thetajoin.query.tree import Query, TableRef, is_aggregate, read_query
+from thetajoin.query.after import After, Order, quoted
+from thetajoin.query.call import Call, Relation
+from thetajoin.query.columns import Columns, schema_of
+from thetajoin.query.text import Parsed, WindowClause, no_table, parse_query
+from thetajoin.query.tree import Query, TableRef, is_aggregate, read_query, refuse_on_stream
 from thetajoin.window.spec import CountWindow, TimeWindow, Window
 
 
@@ -34,43 +37,81 @@ def sql(query: str, /, **tables: Any) -> Any:
 
 
 def compile_query(query: str, tables: dict[str, Any], window: Any = None) -> Call:
-    """Check a query against its tables; `window` comes from a job file, as (window, order_by)."""
+    """Check a query against its tables; `window` comes from a job file, as (window, order_by).
+
+    Queries in FROM are carried out here.
+    """
     parsed = parse_query(query)
-    found = {name.lower(): table for name, table in tables.items()}
+    given = _Tables(parsed, tables)
+    if window is not None and parsed.window is not None:
+        raise WindowError("the query and the job file both have a window: leave one out")
+    read = read_query(parsed.source, parsed.tree, given.columns)
+    compiler = _Compiler(read, [given.of(ref) for ref in read.tables], parsed.window, window)
+    if any(is_streaming(table) for table in compiler.tables):
+        refuse_on_stream(read, parsed.tree)
+    return compiler.call()
 
-    def table_of(name: str) -> Any:
-        if name.lower() not in found:
-            raise no_table(name, nearest(name, tables))
-        return found[name.lower()]
 
-    read = read_query(parsed, lambda name: list(_schema(table_of(name)).names))
-    return _Compiler(read, table_of, parsed.window, window).call()
+class _Tables:
+    """The tables that a query may name, and what its own queries in FROM give."""
+
+    def __init__(self, parsed: Parsed, tables: dict[str, Any]) -> None:
+        self.parsed = parsed
+        self.known = tables
+        self._found = {name.lower(): table for name, table in tables.items()}
+        self._nested: dict[int, Any] = {}
+
+    def columns(self, ref: TableRef) -> list[str]:
+        """A table's columns."""
+        return list(schema_of(self.of(ref)).names)
+
+    def of(self, ref: TableRef) -> Any:
+        """A table."""
+        if ref.query is not None:
+            if id(ref.query) not in self._nested:
+                self._nested[id(ref.query)] = self._run(ref.query)
+            return self._nested[id(ref.query)]
+        if ref.name.lower() not in self._found:
+            raise no_table(ref.name, nearest(ref.name, self.known))
+        return self._found[ref.name.lower()]
+
+    def _run(self, tree: exp.Select) -> Any:
+        """A query in FROM: of one table a filter and a projection, of more a join."""
+        read = read_query(self.parsed.source, tree, self.columns, least=1)
+        tables = [self.of(ref) for ref in read.tables]
+        if any(is_streaming(table) for table in tables):
+            refuse_on_stream(read, tree)
+        compiler = _Compiler(read, tables, None, None)
+        if len(tables) == 1:
+            return compiler.rows()
+        if self.parsed.window is not None:
+            raise WindowError(
+                "the query has a window and joins in FROM as well, so that it is not clear which "
+                "join it is for: give the inner one's result as a table"
+            )
+        return compiler.call().run()
 
 
-def _schema(table: Any) -> pa.Schema:
-    if is_spark(table):
-        from thetajoin.spark.stream import arrow_schema
-
-        return arrow_schema(table)
-    return to_batch(table, "query's").schema
+def is_streaming(table: Any) -> bool:
+    """Whether a table grows."""
+    return is_spark(table) and bool(table.isStreaming)
 
 
 class _Compiler:
     """From a query to nested joins of two relations at a time."""
 
     def __init__(
-        self, query: Query, table_of: Any, clause: WindowClause | None, window: Any
+        self, query: Query, tables: list[Any], clause: WindowClause | None, window: Any
     ) -> None:
         self.query, self.clause, self.given_window = query, clause, window
-        self.tables = [table_of(table.name) for table in query.tables]
-        self.schemas = {
-            ref.alias.lower(): _schema(table)
-            for ref, table in zip(query.tables, self.tables, strict=True)
+        self.tables = tables
+        schemas = {
+            ref.alias.lower(): schema_of(table)
+            for ref, table in zip(query.tables, tables, strict=True)
         }
+        self.columns = Columns(query.source, schemas)
         if (clause is not None or window is not None) and len(self.tables) > 2:
             raise WindowError("a window is for a query of two tables, and this one has more")
-        if clause is not None and window is not None:
-            raise WindowError("the query and the job file both have a window: leave one out")
 
     def call(self) -> Call:
         """All joins but the last are carried out; the last is described."""
@@ -86,14 +127,14 @@ class _Compiler:
             known = {**relation.names, **other.names}
             mine = self._conjuncts(ref.on)
             if ref.how == "inner":
-                mine += [c for c in waiting if self._about(c) <= {a for a, _ in known}]
+                mine += [c for c in waiting if self.columns.tables(c) <= {a for a, _ in known}]
                 waiting = [c for c in waiting if c not in mine]
             if not mine:
                 raise query.source.error(
                     f"nothing joins {ref.alias!r} with the tables before it",
                     hint="write ON a.x < b.x, or the like in WHERE",
                 )
-            on = [self._text(c, relation.names, other.names) for c in mine]
+            on = [self.columns.text(c, relation.names, other.names) for c in mine]
             if at + 2 == len(relations):
                 if waiting:
                     raise query.source.error(
@@ -106,47 +147,52 @@ class _Compiler:
             relation = Relation(table, known)
         raise AssertionError("a query has two tables")
 
+    def rows(self) -> Any:
+        """The rows of a query of one table."""
+        query = self.query
+        if query.aggregates:
+            raise query.source.error(
+                "aggregates over one table are not supported", hint="give its result as a table"
+            )
+        relation = self._relation(query.tables[0], self.tables[0], self._needed())
+
+        def text(tree: exp.Expr) -> str:
+            return self.columns.text(tree, relation.names, None)
+
+        where = None if query.where is None else text(query.where)
+        return self._after(text, where).apply(relation.table)
+
+    def _after(self, text: Callable[[exp.Expr], str], where: str | None) -> After:
+        """Outputs and what follows, each expression turned into text."""
+        query = self.query
+        outputs = [(name, text(tree)) for name, tree in query.outputs]
+        order = []
+        for item in query.order:
+            over = text(item.this)
+            if query.distinct:
+                own = [name for name, output in outputs if output == over]
+                if not own:
+                    problem = "ORDER BY of SELECT DISTINCT names something that is not selected"
+                    raise query.source.error(f"{problem}: {item.this.sql(dialect='spark')}")
+                over = quoted(own[0])
+            falling, first = bool(item.args.get("desc")), bool(item.args.get("nulls_first"))
+            order.append(Order(over, falling, first))
+        return After(outputs, where, query.distinct, order, query.limit, query.offset)
+
     def _conjuncts(self, tree: exp.Expr | None) -> list[exp.Expr]:
         if tree is None:
             return []
         return [part.unnest() for part in tree.flatten()] if isinstance(tree, exp.And) else [tree]
 
-    def _column(self, node: exp.Column) -> tuple[str, str]:
-        """The table and column that a name means."""
-        source = self.query.source
-        parts = [part.name for part in node.parts]
-        if len(parts) > 1 and parts[0].lower() in self.schemas:
-            owners = [parts[0].lower()]
-            name = parts[1]
-        else:
-            name = parts[0]
-            owners = [a for a, schema in self.schemas.items() if _find(schema.names, name)]
-            if len(parts) > 1 and not owners:
-                known = nearest(parts[0], self.schemas)
-                raise source.error(f"unknown table {parts[0]!r} in the query", node, known)
-        if len(owners) > 1:
-            hint = " or ".join(f"{owner}.{name}" for owner in owners)
-            raise source.error(f"column {name!r} is ambiguous", node, f"write {hint}")
-        names = self.schemas[owners[0]].names if owners else []
-        real = _find(names, name)
-        if not owners or real is None:
-            known_names = names or [n for s in self.schemas.values() for n in s.names]
-            raise source.error(f"unknown column {name!r}", node, nearest(name, known_names))
-        return owners[0], real
-
-    def _about(self, tree: exp.Expr) -> set[str]:
-        return {self._column(node)[0] for node in tree.find_all(exp.Column)}
-
     def _needed(self) -> set[tuple[str, str]]:
         query = self.query
         trees = [tree for _, tree in query.outputs] + query.groups
         trees += [table.on for table in query.tables if table.on is not None]
-        trees += [query.where] if query.where is not None else []
-        needed = {self._column(node) for tree in trees for node in tree.find_all(exp.Column)}
-        for at in range(2):
-            alias = query.tables[at].alias.lower()
-            for name in self._window_columns()[at]:
-                needed.add((alias, name))
+        trees += [item.this for item in query.order]
+        trees += [tree for tree in (query.where, query.having) if tree is not None]
+        needed = {self.columns.of(node) for tree in trees for node in tree.find_all(exp.Column)}
+        for ref, names in zip(query.tables, self._window_columns(), strict=False):
+            needed |= {(ref.alias.lower(), name) for name in names}
         return needed
 
     def _window_columns(self) -> tuple[list[str], list[str]]:
@@ -185,7 +231,7 @@ class _Compiler:
 
     def _time_column(self, at: int) -> str:
         ref = self.query.tables[at]
-        schema = self.schemas[ref.alias.lower()]
+        schema = self.columns.schemas[ref.alias.lower()]
         times = [
             f.name for f in schema if pa.types.is_timestamp(f.type) or pa.types.is_date(f.type)
         ]
@@ -199,9 +245,9 @@ class _Compiler:
     def _relation(self, ref: TableRef, table: Any, needed: set[tuple[str, str]]) -> Relation:
         """The columns that matter, under names that no other table has."""
         alias = ref.alias.lower()
-        mine = [name for name in self.schemas[alias].names if (alias, name) in needed]
-        mine = mine or self.schemas[alias].names[:1]
-        names = {(alias, name): self._unique(alias, name) for name in mine}
+        mine = [name for name in self.columns.schemas[alias].names if (alias, name) in needed]
+        mine = mine or self.columns.schemas[alias].names[:1]
+        names = {(alias, name): self.columns.unique(alias, name) for name in mine}
         if is_spark(table):
             chosen = table.selectExpr(
                 *[f"{quoted(name)} AS {quoted(new)}" for (_, name), new in names.items()]
@@ -210,32 +256,6 @@ class _Compiler:
             batch = to_batch(table, ref.alias).select(mine)
             chosen = pa.table(batch).rename_columns(list(names.values()))
         return Relation(chosen, names)
-
-    def _unique(self, alias: str, name: str) -> str:
-        """A column's name among all tables': its own if no other table has it."""
-        others = [n.lower() for a, s in self.schemas.items() if a != alias for n in s.names]
-        while name.lower() in others:
-            name = f"{alias}_{name}"
-        return name
-
-    def _text(
-        self,
-        tree: exp.Expr,
-        left: dict[tuple[str, str], str],
-        right: dict[tuple[str, str], str] | None,
-    ) -> str:
-        """An expression over the relations' columns, with l and r where there are two."""
-
-        def rename(node: exp.Expr) -> exp.Expr:
-            if not isinstance(node, exp.Column):
-                return node
-            key = self._column(node)
-            fields = [part.name for part in node.parts][2:]
-            if right is not None and key in right:
-                return _named(right[key], "r", fields)
-            return _named(left[key], "l" if right is not None else None, fields)
-
-        return tree.copy().transform(rename).sql(dialect="spark")
 
     def _last(self, ref: TableRef, left: Relation, right: Relation, on: list[str]) -> Call:
         window, order_by = self._renamed_window(left, right)
@@ -246,24 +266,26 @@ class _Compiler:
         if not query.aggregates:
             arguments["how"] = ref.how
             names = {**left.names, **right.names}
-            outputs = [(name, self._text(tree, names, None)) for name, tree in query.outputs]
-            return Call(left, right, arguments, False, outputs, query.distinct, kind)
+            after = self._after(lambda tree: self.columns.text(tree, names, None), None)
+            return Call(left, right, arguments, False, after, kind)
         if ref.how != "inner":
             raise query.source.error(
                 f"aggregates over a {ref.how} join are not supported", hint="use JOIN"
             )
         groups = {
-            f"g{at}": self._text(tree, left.names, right.names)
+            f"g{at}": self.columns.text(tree, left.names, right.names)
             for at, tree in enumerate(query.groups)
         }
         aggs: dict[str, str] = {}
-        outputs = [
-            (name, self._over_groups(tree, groups, aggs, left, right))
-            for name, tree in query.outputs
-        ]
+
+        def over(tree: exp.Expr) -> str:
+            return self._over_groups(tree, groups, aggs, left, right)
+
+        having = None if query.having is None else over(query.having)
+        after = self._after(over, having)
         aggs = aggs or {"a0": "count(*)"}
         arguments |= {"group_by": groups, "aggs": aggs}
-        return Call(left, right, arguments, True, outputs, query.distinct, kind)
+        return Call(left, right, arguments, True, after, kind)
 
     def _over_groups(
         self,
@@ -278,7 +300,7 @@ class _Compiler:
 
         def replaced(node: exp.Expr) -> exp.Expr:
             if is_aggregate(node):
-                text = self._text(node, left.names, right.names)
+                text = self.columns.text(node, left.names, right.names)
                 name = next((n for n, t in aggs.items() if t == text), f"a{len(aggs)}")
                 aggs[name] = text
                 return exp.column(name)
@@ -286,7 +308,7 @@ class _Compiler:
                 is_aggregate(inner) for inner in node.find_all(exp.Anonymous)
             ):
                 if list(node.find_all(exp.Column)):
-                    group = texts.get(self._text(node, left.names, right.names))
+                    group = texts.get(self.columns.text(node, left.names, right.names))
                     if group is not None:
                         return exp.column(group)
                 if isinstance(node, exp.Column):
@@ -310,7 +332,7 @@ class _Compiler:
         def of(at: int, name: str) -> str:
             names = (left, right)[at].names
             if (sides[at], name) not in names:
-                known = self.schemas[sides[at]].names
+                known = self.columns.schemas[sides[at]].names
                 raise WindowError(
                     f"the window's column {name!r} is not in {sides[at]!r}: {nearest(name, known)}"
                 )
@@ -322,18 +344,3 @@ class _Compiler:
             pair = (order_by, order_by) if isinstance(order_by, str) else order_by
             order_by = of(0, pair[0]), of(1, pair[1])
         return window, order_by
-
-
-def _named(name: str, side: str | None, fields: list[str]) -> exp.Expr:
-    """A column as sqlglot writes it: quoted where it must be."""
-    parts = [exp.to_identifier(p, quoted=not p.isidentifier()) for p in (name, *fields)]
-    if side is not None:
-        parts = [exp.to_identifier(side), *parts]
-    return exp.Dot.build(parts) if len(parts) > 2 else exp.column(*reversed(parts))
-
-
-def _find(names: list[str], name: str) -> str | None:
-    if name in names:
-        return name
-    close = [other for other in names if other.lower() == name.lower()]
-    return close[0] if len(close) == 1 else None

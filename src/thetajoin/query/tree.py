@@ -11,16 +11,11 @@ from sqlglot import exp
 
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.parse import Source
-from thetajoin.query.text import Parsed
 
 AGGREGATES = ("count", "sum", "avg", "mean", "min", "max")
 _HOWS = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 _CLAUSES = {
     "with_": "WITH",
-    "having": "HAVING",
-    "order": "ORDER BY",
-    "limit": "LIMIT",
-    "offset": "OFFSET",
     "qualify": "QUALIFY",
     "windows": "WINDOW",
     "laterals": "LATERAL VIEW",
@@ -31,17 +26,24 @@ _CLAUSES = {
     "sample": "TABLESAMPLE",
     "hint": "a hint",
 }
-_KNOWN = {"expressions", "from_", "joins", "where", "group", "distinct", "kind"}
+_KNOWN = {
+    *("expressions", "from_", "joins", "where", "group", "having", "distinct", "kind"),
+    *("order", "limit", "offset"),
+}
 
 
 @dataclass
 class TableRef:
-    """A table of the query: its name, its alias, and how it is joined to those before it."""
+    """A table of the query: its name, its alias, and how it is joined to those before it.
+
+    A table that is a query itself has it in `query`.
+    """
 
     name: str
     alias: str
     how: str = "inner"
     on: exp.Expr | None = None
+    query: exp.Select | None = None
 
 
 @dataclass
@@ -54,11 +56,16 @@ class Query:
     groups: list[exp.Expr] = field(default_factory=list)
     outputs: list[tuple[str, exp.Expr]] = field(default_factory=list)
     distinct: bool = False
+    having: exp.Expr | None = None
+    order: list[exp.Ordered] = field(default_factory=list)
+    limit: int | None = None
+    offset: int = 0
 
     @property
     def aggregates(self) -> bool:
         """Whether the matches are grouped."""
-        return bool(self.groups) or any(has_aggregate(tree) for _, tree in self.outputs)
+        trees = [tree for _, tree in self.outputs] + [item.this for item in self.order]
+        return bool(self.groups or self.having) or any(map(has_aggregate, trees))
 
 
 def has_aggregate(tree: exp.Expr) -> bool:
@@ -71,9 +78,13 @@ def is_aggregate(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES
 
 
-def read_query(parsed: Parsed, columns: Callable[[str], list[str]]) -> Query:
-    """Take a tree apart; `columns` gives a table's columns by its name in the query."""
-    source, tree = parsed.source, parsed.tree
+def read_query(
+    source: Source, tree: exp.Expr, columns: Callable[[TableRef], list[str]], least: int = 2
+) -> Query:
+    """Take a tree apart; `columns` gives a table's columns, `least` how many tables it must have.
+
+    What `columns` is asked for is checked by it: an unknown table is its error.
+    """
     if not isinstance(tree, exp.Select):
         raise source.error(f"a query begins with SELECT, not {tree.key.upper()}")
     _refuse(source, tree)
@@ -84,7 +95,7 @@ def read_query(parsed: Parsed, columns: Callable[[str], list[str]]) -> Query:
     query.tables.append(_table(source, start.this))
     for join in tree.args.get("joins") or []:
         query.tables.append(_joined(source, join))
-    if len(query.tables) < 2:
+    if len(query.tables) < least:
         raise source.error("the query has one table", hint="join it with another: FROM a JOIN b")
     names = [table.alias.lower() for table in query.tables]
     for at, name in enumerate(names):
@@ -102,7 +113,49 @@ def read_query(parsed: Parsed, columns: Callable[[str], list[str]]) -> Query:
         raise _clause(source, distinct, "DISTINCT ON")
     query.distinct = distinct is not None
     query.outputs = _outputs(source, tree, query, columns)
+    having, order = tree.args.get("having"), tree.args.get("order")
+    if having is not None:
+        if not query.groups and not has_aggregate(tree):
+            problem = f"HAVING without groups: {having.this.sql(dialect='spark')}"
+            raise source.error_at(r"\bhaving\b.*", problem, "use WHERE")
+        query.having = by_alias(having.this, query)
+    for item in order.expressions if order is not None else []:
+        chosen = _ordinal(source, item.this, tree, "ORDER BY")
+        query.order.append(item.copy())
+        query.order[-1].set("this", chosen if chosen is not item.this else by_alias(chosen, query))
+    query.limit = _whole(source, tree, "limit")
+    query.offset = _whole(source, tree, "offset") or 0
     return query
+
+
+def by_alias(tree: exp.Expr, query: Query) -> exp.Expr:
+    """An expression with outputs' names replaced by what they stand for."""
+    outputs = {name.lower(): output for name, output in query.outputs}
+
+    def replaced(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Column) and not node.table and node.name.lower() in outputs:
+            return outputs[node.name.lower()].copy()
+        return node
+
+    return tree.copy().transform(replaced)
+
+
+def refuse_on_stream(query: Query, tree: exp.Expr) -> None:
+    """ORDER BY, LIMIT and OFFSET need an end, which a stream has not."""
+    for key, name in (("order", "ORDER BY"), ("limit", "LIMIT"), ("offset", "OFFSET")):
+        if tree.args.get(key) is not None:
+            raise _clause(query.source, tree.args[key], name, "on a stream, which has no end")
+
+
+def _whole(source: Source, tree: exp.Expr, key: str) -> int | None:
+    """The number of a LIMIT or an OFFSET."""
+    node = tree.args.get(key)
+    if node is None:
+        return None
+    number = node.expression
+    if not isinstance(number, exp.Literal) or number.is_string or not number.name.isdigit():
+        raise _clause(source, node, key.upper(), "with anything but a whole number")
+    return int(number.name)
 
 
 def _refuse(source: Source, tree: exp.Select) -> None:
@@ -112,22 +165,39 @@ def _refuse(source: Source, tree: exp.Select) -> None:
         name = _CLAUSES.get(key, key.replace("_", " ").strip().upper())
         node = value if isinstance(value, exp.Expr) else next(iter(value), None)
         raise _clause(source, node, name)
-    for node in tree.walk():
+    from_ = {id(node) for node in _tables(tree)}
+    for node in tree.walk(prune=lambda node: id(node) in from_):
+        if id(node) in from_:
+            continue
         if isinstance(node, exp.Subquery) or (isinstance(node, exp.Select) and node is not tree):
-            problem = "a subquery is not supported"
-            raise source.error_at(r"\(\s*select\b.*", problem, "give its result as a table")
+            problem = "a subquery is supported in FROM alone"
+            raise source.error_at(r"\(\s*select\b.*", problem, "join with it")
         if isinstance(node, exp.Window):
             raise _clause(source, node, "a window function")
 
 
-def _clause(source: Source, node: Any, name: str) -> ConditionError:
+def _tables(tree: exp.Select) -> list[exp.Expr]:
+    """What stands in FROM and after JOIN."""
+    start = tree.args.get("from_")
+    first = [start.this] if start is not None else []
+    return first + [join.this for join in tree.args.get("joins") or []]
+
+
+def _clause(source: Source, node: Any, name: str, where: str = "") -> ConditionError:
     text = node.sql(dialect="spark") if isinstance(node, exp.Expr) else name
+    what = f"{name} {where}" if where else name
     return source.error_at(
-        r"\s+".join(map(re.escape, name.split())), f"{name} is not supported: {text}"
+        r"\s+".join(map(re.escape, name.split())), f"{what} is not supported: {text.strip()}"
     )
 
 
 def _table(source: Source, node: exp.Expr) -> TableRef:
+    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Select):
+        if not node.alias:
+            raise source.error_at(
+                r"\(\s*select\b.*", "a subquery needs a name", "(SELECT ...) AS s"
+            )
+        return TableRef(node.alias, node.alias, query=node.this)
     if not isinstance(node, exp.Table) or node.args.get("joins"):
         raise source.error("a table's name is expected here", node)
     for key in ("pivots", "sample", "laterals", "version", "when"):
@@ -150,12 +220,14 @@ def _joined(source: Source, join: exp.Join) -> TableRef:
     return table
 
 
-def _ordinal(source: Source, item: exp.Expr, tree: exp.Select) -> exp.Expr:
+def _ordinal(
+    source: Source, item: exp.Expr, tree: exp.Select, clause: str = "GROUP BY"
+) -> exp.Expr:
     """A group by position or by an output's name is that output's expression."""
     if isinstance(item, exp.Literal) and not item.is_string:
         at = int(item.name)
         if not 1 <= at <= len(tree.expressions):
-            raise source.error(f"GROUP BY {at}: there are {len(tree.expressions)} columns", item)
+            raise source.error(f"{clause} {at}: there are {len(tree.expressions)} columns", item)
         chosen: exp.Expr = tree.expressions[at - 1].unalias()
         return chosen
     if isinstance(item, exp.Column) and not item.table:
@@ -167,7 +239,7 @@ def _ordinal(source: Source, item: exp.Expr, tree: exp.Select) -> exp.Expr:
 
 
 def _outputs(
-    source: Source, tree: exp.Select, query: Query, columns: Callable[[str], list[str]]
+    source: Source, tree: exp.Select, query: Query, columns: Callable[[TableRef], list[str]]
 ) -> list[tuple[str, exp.Expr]]:
     outputs: list[tuple[str, exp.Expr]] = []
     for item in tree.expressions:
@@ -185,7 +257,7 @@ def _outputs(
         for table in tables:
             if table.how in ("semi", "anti"):
                 continue
-            for name in columns(table.name):
+            for name in columns(table):
                 outputs.append((name, exp.column(name, table.alias, quoted=True)))
     return _unique(outputs)
 

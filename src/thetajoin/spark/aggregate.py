@@ -22,8 +22,9 @@ from thetajoin.aggregate.spec import AggSpec
 from thetajoin.batch.tables import contiguous
 from thetajoin.engine.core import JoinCore
 from thetajoin.engine.options import Options
+from thetajoin.engine.spec import Side
 from thetajoin.engine.stream import check_order, check_window
-from thetajoin.errors import OptionError, SchemaError, WindowError
+from thetajoin.errors import OptionError, WindowError
 from thetajoin.predicate import condition_text
 from thetajoin.predicate.nodes import Column
 from thetajoin.spark.cleanup import clean_up_after
@@ -31,6 +32,7 @@ from thetajoin.spark.frames import check_kinds
 from thetajoin.spark.pack import binary
 from thetajoin.spark.partials import final, merged, partial_batch, partial_schema, spark_schema
 from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.static import static_totals
 from thetajoin.spark.stream import (
     WATERMARK,
     arrow_schema,
@@ -82,17 +84,12 @@ def aggregate_frames(
     order_by: Any,
     options: dict[str, Any],
 ) -> Any:
-    """Aggregates over the join of two DataFrames, both tables or both streams."""
+    """Aggregates over the join of two DataFrames, of which none, one or both stream."""
     check_kinds(left, right)
-    streaming = left.isStreaming, right.isStreaming
-    if streaming[0] != streaming[1]:
-        raise SchemaError(
-            "join_agg of a stream and a table is not supported: aggregate the result of "
-            "tj.join(...) with Spark, or make both streams or both tables"
-        )
+    streaming = left.isStreaming or right.isStreaming
     options = dict(options)
     units = options.pop("units", None)
-    checked = FullHistory() if window is None and not streaming[0] else check_window(window)
+    checked = FullHistory() if window is None and not streaming else check_window(window)
     order = check_order(order_by)
     if isinstance(checked, CountWindow) and order is None:
         raise WindowError(
@@ -113,13 +110,14 @@ def aggregate_frames(
         df.select(*[F.col(_quoted(name)) for name in schema.names])
         for df, schema in ((left, config.left_schema), (right, config.right_schema))
     )
-    partials = (
-        _from_stream(left, right, config, spec, options, units)
-        if streaming[0]
-        else _from_tables(left, right, config, spec, units)
-    )
+    if left.isStreaming and right.isStreaming:
+        partials = _from_stream(left, right, config, spec, options, units)
+    elif streaming:
+        partials = _with_table(left, right, config, spec)
+    else:
+        partials = _from_tables(left, right, config, spec, units)
     groups = [F.col(f"g{at}") for at in range(len(spec.groups))]
-    if streaming[0]:
+    if streaming:
         partials, closing = _closing(partials, left, right, config, spec)
         groups += closing
     grouped = partials.groupBy(*groups).agg(*[F.expr(text) for text in merged(spec)])
@@ -163,17 +161,28 @@ def _from_stream(
     return observed(totals, number).drop(METRICS)
 
 
+def _with_table(left: Any, right: Any, config: AggConfig, spec: AggSpec) -> Any:
+    """Of a stream and a table: nothing is kept but the groups, by Spark's own aggregation."""
+    if isinstance(config.window, TimeWindow):
+        check_watermark(left, config.window.left_time, "left")
+        check_watermark(right, config.window.right_time, "right")
+    side: Side = "l" if left.isStreaming else "r"
+    stream, table = (left, right) if left.isStreaming else (right, left)
+    output = spark_schema(spec, left, right)
+    return static_totals(_numbered(stream), table, config, side, output, uuid.uuid4().hex[:12])
+
+
 def _closing(
     partials: Any, left: Any, right: Any, config: AggConfig, spec: AggSpec
 ) -> tuple[Any, list[Any]]:
     """With a group by event time, when no pair can come any more: Spark then closes the group.
 
     A pair comes with the later of its rows, so a group is complete when the watermark has passed
-    its own end by as much as the window reaches.
+    its own end by as much as the window reaches. With a table, pairs come with the stream's rows.
     """
-    window = config.window
     clock = config.core().clock
-    if not isinstance(window, TimeWindow) or clock is None:
+    both = left.isStreaming and right.isStreaming
+    if both and clock is None:
         return partials, []
     for at, group in enumerate(spec.groups):
         expr = group.expr
@@ -184,7 +193,7 @@ def _closing(
             continue
         column = F.col(f"g{at}")
         end = column["end"] if isinstance(field.dataType, StructType) else column
-        reach = clock.reach["l" if expr.side == "l" else "r"]
+        reach = clock.reach["l" if expr.side == "l" else "r"] if both and clock is not None else 0
         closes = F.timestamp_micros(F.unix_micros(end) + F.lit(reach))
         metadata = {WATERMARK: field.metadata[WATERMARK]}
         return partials.select("*", closes.alias(CLOSES, metadata=metadata)), [F.col(CLOSES)]

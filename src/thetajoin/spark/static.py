@@ -1,4 +1,4 @@
-"""A streaming DataFrame joined with a table: stateless, batch by batch."""
+"""A streaming DataFrame and a table: stateless, batch by batch."""
 
 from __future__ import annotations
 
@@ -8,38 +8,81 @@ from typing import Any
 
 import pyarrow as pa
 
+from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.batch.tables import contiguous
 from thetajoin.engine.core import JoinCore
 from thetajoin.engine.spec import Side
 from thetajoin.engine.static import StaticJoin
+from thetajoin.spark.partials import partial_batch
 from thetajoin.spark.spec import UnitSpec
 
-_BUILT: OrderedDict[str, StaticJoin] = OrderedDict()
+Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+# What this process has indexed, by the label of its join.
+_BUILT: OrderedDict[str, Any] = OrderedDict()
+
+
+def _kept(label: str, make: Callable[[], Any]) -> Any:
+    if label not in _BUILT:
+        _BUILT[label] = make()
+        while len(_BUILT) > 4:
+            _BUILT.popitem(last=False)
+    return _BUILT[label]
+
+
+def _sent(table: Any, schema: pa.Schema, check: Callable[[pa.RecordBatch], Any]) -> bytes:
+    """A table's rows, read once, now; `check` refuses what cannot be done with any."""
+    rows = contiguous(table.toArrow().cast(schema), "static")
+    check(rows.slice(0, 0))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _received(table: bytes) -> pa.RecordBatch:
+    return contiguous(pa.ipc.open_stream(table).read_all(), "static")
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    named = pa.Table.from_batches([batch]).rename_columns(schema.names)
+    return contiguous(named.cast(schema), "streaming")
 
 
 def static_join(df: Any, table: Any, spec: UnitSpec, streaming: Side, output: Any) -> Any:
     """Join the stream `df` with the DataFrame `table`, which is read once, now."""
-    schema = spec.schema("right" if streaming == "l" else "left")
-    rows = contiguous(table.toArrow().cast(schema), "static")
-    StaticJoin(JoinCore(spec.config), streaming, rows.slice(0, 0))  # refuses what cannot be done
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return df.mapInArrow(_prober(spec, streaming, sink.getvalue().to_pybytes()), output)
+    mine, other = ("left", "right") if streaming == "l" else ("right", "left")
 
+    def made(rows: pa.RecordBatch) -> StaticJoin:
+        return StaticJoin(JoinCore(spec.config), streaming, rows)
 
-def _prober(
-    spec: UnitSpec, streaming: Side, table: bytes
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    sent = _sent(table, spec.schema(other), made)
+
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        join = _BUILT.get(spec.label)
-        if join is None:
-            rows = contiguous(pa.ipc.open_stream(table).read_all(), "static")
-            join = _BUILT[spec.label] = StaticJoin(JoinCore(spec.config), streaming, rows)
-            while len(_BUILT) > 4:
-                _BUILT.popitem(last=False)
-        schema = spec.schema("left" if streaming == "l" else "right")
+        join = _kept(spec.label, lambda: made(_received(sent)))
         for batch in batches:
-            yield from join.run(pa.Table.from_batches([batch]).cast(schema).to_batches()[0])
+            yield from join.run(_conformed(batch, spec.schema(mine)))
 
-    return probe
+    return df.mapInArrow(probe, output)
+
+
+def static_totals(
+    df: Any, table: Any, config: AggConfig, streaming: Side, output: Any, label: str
+) -> Any:
+    """Partial aggregates of each batch of the stream `df` with `table`, which is read once, now."""
+    schemas = config.left_schema, config.right_schema
+    mine, other = schemas if streaming == "l" else schemas[::-1]
+
+    def made(rows: pa.RecordBatch) -> tuple[Aggregator, StaticJoin]:
+        aggregator = config.aggregator()
+        return aggregator, StaticJoin(aggregator.core, streaming, rows)
+
+    sent = _sent(table, other, made)
+
+    def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        aggregator, join = _kept(label, lambda: made(_received(sent)))
+        for batch in batches:
+            totals = partial_batch(aggregator.run_with(join, _conformed(batch, mine)))
+            if totals.num_rows:
+                yield totals
+
+    return df.mapInArrow(probe, output)

@@ -1,0 +1,72 @@
+"""Streaming totals whose driver is killed again and again: each pair counts once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import naive
+from aggregate.oracle import aggregated, assert_same
+from spark.harness import Streams, random_batches
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+KILLS = 4
+PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))
+
+
+def started(folder: Path) -> Any:
+    command = [sys.executable, str(Path(__file__).with_name("kill_script.py")), str(folder)]
+    return subprocess.Popen(command, start_new_session=True, cwd=folder)
+
+
+def stop(process: Any) -> None:
+    """Kill the driver, its JVM and their Python workers at once."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.timeout(1800)
+def test_a_killed_driver_loses_and_repeats_nothing(streams: Streams) -> None:
+    batches = random_batches(31, batches=16, rows=30, nulls=False)
+    streams.push(*batches)
+    out, draw = streams.folder / "out", random.Random(1)
+    out.mkdir()
+    killed = 0
+    for _ in range(KILLS):
+        process, before = started(streams.folder), len(list(out.iterdir()))
+        while process.poll() is None and len(list(out.iterdir())) < before + 2:
+            time.sleep(0.02)
+        time.sleep(draw.random())
+        if process.poll() is None:
+            stop(process)
+            killed += 1
+    assert killed >= 2, "the query was over before it was killed"
+    last = started(streams.folder)
+    assert last.wait() == 0
+    assert (streams.folder / "done").exists()
+    files = sorted(out.iterdir())
+    assert [int(file.stem) for file in files] == list(range(len(files)))
+    latest: dict[Any, Any] = {}
+    for file in files:
+        latest |= {row["a"]: row for row in pq.read_table(file).to_pylist()}
+    pairs = naive.naive_stream(
+        batches, PRED, window=naive.Count(40, 5), order_by=("lid", "rid")
+    ).rows
+    want = aggregated(
+        pairs,
+        [lambda l, r: l["a"]],
+        [("count", None), ("sum", lambda l, r: r["d"]), ("max", lambda l, r: r["rid"])],
+    )
+    schema = pq.read_schema(files[0])
+    assert_same(pa.Table.from_pylist(list(latest.values()), schema=schema), want, 1)

@@ -1,0 +1,99 @@
+"""`thetajoin run` of streaming jobs: files in, files out, and on again from the checkpoint."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import naive
+from aggregate.oracle import aggregated, assert_same
+from naive import Push
+from spark.harness import Streams, at, random_batches, seconds
+from thetajoin.cli.app import app
+
+pytestmark = pytest.mark.spark
+
+PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))
+JOB = """
+query = "{query}"
+checkpoint = "ck"
+trigger = "available-now"
+[sources.x]
+path = "l"
+stream = true
+watermark = "t 1000 seconds"
+[sources.y]
+path = "r"
+stream = true
+watermark = "t 1000 seconds"
+{window}
+[sink]
+path = "out"
+"""
+
+
+@pytest.fixture
+def run(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a job file in the tests' own session."""
+    monkeypatch.setattr("thetajoin.spark.session.local_session", lambda *_, **__: streams.spark)
+
+    def run(path: Path) -> str:
+        result = CliRunner().invoke(app, ["run", str(path)])
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.output
+
+    return run
+
+
+def job(streams: Streams, query: str, window: str) -> Path:
+    path = streams.folder / "job.toml"
+    path.write_text(JOB.format(query=query, window=window))
+    return path
+
+
+def taken(*batches: Push) -> Push:
+    """What one run takes in: all files that are there, as one micro-batch."""
+    return Push([r for b in batches for r in b.left], [r for b in batches for r in b.right])
+
+
+def test_matches_go_on_after_a_restart(streams: Streams, run: Any) -> None:
+    batches = random_batches(21, batches=4, nulls=False)
+    query = "SELECT x.lid, y.rid FROM x JOIN y ON x.a < y.b WHERE x.c >= y.d"
+    path = job(streams, query, '[window]\ncount = 20\non = ["lid", "rid"]')
+    steps = []
+    for part in (batches[:2], batches[2:], []):
+        streams.push(*part)
+        steps.append(taken(*part))
+        rows = len(steps[-1].left) + len(steps[-1].right)
+        assert f"{rows:,} rows taken in" in run(path)
+    window = naive.Count(20)
+    pairs = naive.naive_stream(steps, PRED, window=window, order_by=("lid", "rid")).rows
+    got = streams.spark.read.parquet(str(streams.folder / "out")).collect()
+    assert Counter(map(tuple, got)) == Counter((l["lid"], r["rid"]) for l, r in pairs)
+    assert got
+
+
+def test_totals_go_on_after_a_restart(streams: Streams, run: Any) -> None:
+    """Each event time's totals come once, when both watermarks have passed it."""
+    batches = random_batches(22, batches=4, nulls=False, step=30)
+    far = [{"t": at(100_000), "lid": 99, "a": None, "c": None}]
+    closing = Push(far, [{"t": at(100_000), "rid": 99, "b": None, "d": None}])
+    query = (
+        "SELECT x.t, count(*) AS n, sum(y.d) AS s FROM x, y "
+        "WHERE x.a < y.b AND x.c >= y.d WITHIN 20 seconds ON t GROUP BY x.t"
+    )
+    path = job(streams, query, "")
+    for part in (batches[:2], batches[2:], [closing]):
+        streams.push(*part)
+        run(path)
+    left, right = taken(*batches).left, taken(*batches).right
+    reach = naive.Time(seconds(20), seconds(20))
+    pairs = naive.naive_join(left, right, PRED, window=reach)
+    want = aggregated(pairs, [lambda l, r: l["t"]], [("count", None), ("sum", lambda l, r: r["d"])])
+    got = streams.spark.read.parquet(str(streams.folder / "out")).toArrow()
+    assert_same(got, want, 1)
+    assert got.num_rows
