@@ -32,7 +32,6 @@ from thetajoin.index.shape import Probe
 from thetajoin.kernels import wide
 from thetajoin.kernels.order import gather, order_of
 
-
 # Probes that see more different ranges of rows than this take the order of arrival as one more.
 MOST_RANGES = 6
 

@@ -5,7 +5,6 @@ Each workload runs in a process of its own, and so does each peer, which may tak
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import time
 from collections.abc import Callable
@@ -227,26 +226,14 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
     The window slides as the papers' queries do, by a tenth of its size.
     """
     import thetajoin as tj
-    from thetajoin.bench.spark_stream import (
-        BATCH,
-        MEASURED,
-        WINDOW,
-        Streams,
-        _batches,
-        _checkpoint,
-        _fill,
-        _joined,
-        _rate,
-        _session,
-    )
+    from thetajoin.bench.spark_stream import BATCH, WINDOW, Streams, _joined, _session, alternating
 
-    session, places = _session(threads), _checkpoint()
     window, rows = int(WINDOW * scale), int(BATCH * scale)
-    streams = Streams(session, rows, window, 10_000.0 * scale)
-    rates: dict[str, list[float]] = {"aggregate": [], "empty": []}
-    for _ in range(3):
+    streams = Streams(_session(threads), rows, window, 10_000.0 * scale)
+
+    def aggregated() -> Any:
         left, right = (streams.side(seed).selectExpr("*", "id % 1000 AS g") for seed in (1, 2))
-        aggregated = tj.join_agg(
+        return tj.join_agg(
             left,
             right,
             Q1,
@@ -255,12 +242,12 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
             window=tj.CountWindow(window, window // 10),
             order_by="id",
         )
-        batches = _batches(aggregated, _fill(window, rows), MEASURED, next(places), mode="update")
-        rates["aggregate"].append(_rate(batches))
-        empty = _joined(streams, window, empty=True)
-        batches = _batches(empty, _fill(window, rows), MEASURED, next(places))
-        rates["empty"].append(_rate(batches))
-    return {**{name: statistics.median(kept) for name, kept in rates.items()}, "rates": rates}
+
+    queries = {
+        "aggregate": aggregated,
+        "empty": lambda: _joined(streams, window, empty=True),
+    }
+    return alternating(queries, window, rows, {"aggregate": "update"})
 
 
 _WORKLOADS: dict[str, Callable[[int, float], dict[str, Any]]] = {

@@ -44,7 +44,8 @@ class SegmentCache:
         """`before`: what this worker had of the same unit; its segments need not be read again."""
         self.folder = cache_root() / f"thetajoin-{label}" / str(unit)
         self._names: dict[int, tuple[Block, str]] = {}
-        self._had = {} if before is None else {name: block for block, name in before._names.values()}
+        had = () if before is None else before._names.values()
+        self._had = {name: block for block, name in had}
         self._broken = False
 
     def save(self, token: str, core: JoinCore) -> None:
