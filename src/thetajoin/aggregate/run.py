@@ -18,7 +18,7 @@ from thetajoin.aggregate.solve import Mapper, one_by_one
 from thetajoin.aggregate.spec import AggSpec, parse_aggregates
 from thetajoin.aggregate.state import State, merge
 from thetajoin.batch.keys import Int64, Key
-from thetajoin.engine.block import Block
+from thetajoin.engine.block import Block, orders_of
 from thetajoin.engine.core import SIDES, JoinConfig, JoinCore
 from thetajoin.engine.intake import storage_schema
 from thetajoin.engine.joiner import Joiner, See, make_probe, sort_probes
@@ -288,7 +288,8 @@ class Aggregator:
 
     def _new(self, at: int, part: Part, batch: Batch, side: Side) -> Segment:
         view, rows = part.views[side], batch.parts[at]
-        index = PoJoin(view.shape, [rows.keys[key] for key in view.stored], rows.rows)
+        keys = [rows.keys[key] for key in view.stored]
+        index = PoJoin(view.shape, keys, rows.rows, orders=orders_of(rows, view.stored))
         return Segment(index, batch.table, side, Arrivals.dense(0, len(batch)), None, self._mapper)
 
     def _block_rows(self, block: Block, side: Side) -> SideRows:
@@ -321,14 +322,17 @@ def _across(spec: AggSpec) -> str:
 def _part_rows(block: Block, at: int, view: View) -> PartRows:
     """A block's rows with their keys again, from its index."""
     index = block.indexes[at]
+    orders: dict[int, Rows32] = {}
     if isinstance(index, Head):
         head_keys, rid = index.rows()
         found: list[Key] = list(head_keys)
     else:
         assert isinstance(index, PoJoin)
         found, rid = index.keys(), index.rid
+        if index.run is None:
+            orders = {view.stored[dim]: perm for dim, perm in index.perm.items()}
     keys: dict[int, Key] = dict(zip(view.stored, found, strict=True))
-    return PartRows(rid, [keys[key] for key in range(len(keys))])
+    return PartRows(rid, [keys[key] for key in range(len(keys))], orders)
 
 
 def _seen_from(block: Block, see: See | None, rows: int) -> See | None:

@@ -88,11 +88,11 @@ def sorted_block(
     indexes = []
     for shape, keys, part in zip(shapes, stored, batch.parts, strict=True):
         values = [part.keys[key] for key in keys]
-        indexes.append(PoJoin(shape, values, part.rows, mapper, _orders(part, keys)))
+        indexes.append(PoJoin(shape, values, part.rows, mapper, orders_of(part, keys)))
     return Block(arrivals, batch.table, indexes, settled, times)
 
 
-def _orders(part: PartRows, keys: tuple[int, ...]) -> Callable[[int], NDArray[np.int32]]:
+def orders_of(part: PartRows, keys: tuple[int, ...]) -> Callable[[int], NDArray[np.int32]]:
     """Orders of the stored keys, which the rows keep for when they probe."""
     return lambda dim: part.order(keys[dim])
 

@@ -17,6 +17,10 @@ from thetajoin.predicate import evaluate
 Rows32 = NDArray[np.int32]
 
 
+# A run of rows takes its order from that of all rows where they are at most this many times more.
+SHARED_ORDER = 4
+
+
 @dataclass(frozen=True)
 class PartRows:
     """The rows that can match in one part of the condition, and their keys."""
@@ -25,6 +29,8 @@ class PartRows:
     keys: list[Key]
     # The orders of keys that somebody has asked for.
     orders: dict[int, Rows32] = field(default_factory=dict, repr=False, compare=False)
+    # More rows that these are a run of, and where it starts: what is sorted once serves both.
+    among: tuple[PartRows, int] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -42,7 +48,13 @@ class PartRows:
         if key not in self.orders:
             values = self.keys[key]
             assert not isinstance(values, BytesKey)
-            self.orders[key] = order_of(values)
+            if self.among is None:
+                self.orders[key] = order_of(values)
+            else:
+                all_rows, start = self.among
+                order = all_rows.order(key)
+                mine = order[(order >= start) & (order < start + len(self))]
+                self.orders[key] = mine - np.int32(start)
         return self.orders[key]
 
     def sorted_by(self, key: int) -> PartRows:
@@ -81,7 +93,8 @@ class Batch:
         for part in self.parts:
             a, b = np.searchsorted(part.rows, [start, end])
             inside = part.slice(a, b)
-            parts.append(PartRows(inside.rows - np.int32(start), inside.keys))
+            among = (part, int(a)) if SHARED_ORDER * len(inside) >= len(part) else None
+            parts.append(PartRows(inside.rows - np.int32(start), inside.keys, among=among))
         return Batch(self.table.slice(start, end - start), tuple(parts))
 
     def matchable(self) -> NDArray[np.bool_]:
