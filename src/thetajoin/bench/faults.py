@@ -135,13 +135,13 @@ def history(
 def drive(master: str, folder: Path, kind: str) -> None:
     """The driver's work: join until the file `stop` appears, then finish what is there."""
     import thetajoin as tj
-    from thetajoin.spark.session import local_session
+    from thetajoin.spark.session import LOCAL_CHECKPOINTS, local_session
 
     spark = local_session(
         master,
         memory="1g",
         shuffle_partitions=2,
-        settings=settings(folder),
+        settings={**LOCAL_CHECKPOINTS, **settings(folder)},
         scratch=folder / "local",
         log=folder / "log",
     )

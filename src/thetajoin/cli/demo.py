@@ -84,7 +84,11 @@ def run_demo(config: DemoConfig) -> None:
         cores = min(session.available_cores(), MOST_CORES)
         _say(console, f"starting Spark on {cores} cores with Java {java.version} ({java.source})")
         spark = session.local_session(
-            cores, memory="2g", scratch=scratch, log=config.out / "spark.log"
+            cores,
+            memory="2g",
+            settings=session.LOCAL_CHECKPOINTS,
+            scratch=scratch,
+            log=config.out / "spark.log",
         )
         try:
             _say(console, f"joining on  {ON}  over the last {config.window:,} rows of each side")
