@@ -55,3 +55,28 @@ def test_boxes(n, shapes, keep):
             assert answer.totals[1, q] == sums[0][inside].sum()
             assert answer.totals[2, q] == sums[1][inside].sum()
             assert answer.least[0, q] == min(ranks[0][inside].tolist(), default=NONE)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("n", [2**14, 2**14 + 3, 2**19 - 1, 2**19 + 2**14 + 5])
+def test_boxes_of_many_rows(n, keep):
+    """Positions on both sides of the sweeps' groups of 512, 2**14 and 2**19 places."""
+    random = np.random.default_rng(n)
+    order = random.permutation(n).astype(np.int32)
+    sums = [random.integers(-(2**40), 2**40, n)]
+    edges = [e for e in (511, 512, 513, 2**14 - 1, 2**14, 2**19, 2**19 + 1, n - 1) if e < n]
+    place = np.empty(n, np.int64)
+    place[order] = np.arange(n)
+    p = 3 * len(edges)
+    low, high = ranges(random, n, p, "both")
+    low[: len(edges)] = edges
+    high[len(edges) : 2 * len(edges)] = edges
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    start, end = ranges(random, n, p, "both")
+    plane = Plane(n, sums, [], {} if keep else None)
+    answer = solve(plane, (low, high), [Axis(order, start, end, name="y")])
+    for q in range(p):
+        mine = place[low[q] : high[q]]
+        inside = (mine >= start[q]) & (mine < end[q])
+        assert answer.totals[0, q] == inside.sum()
+        assert answer.totals[1, q] == sums[0][low[q] : high[q]][inside].sum()

@@ -119,7 +119,7 @@ def _count(threads: int, scale: float) -> dict[str, Any]:
     if stream.count(rows) != pairs:
         raise RuntimeError("the count is not the number of pairs listed")
     runs = {"list": lambda: stream.list_pairs(rows), "count": lambda: stream.count(rows)}
-    return _summary(alternate(runs, 3, warm_up=False), pairs=pairs)
+    return _summary(alternate(runs, ROUNDS, warm_up=False), pairs=pairs)
 
 
 def _million(scale: float) -> tuple[pa.Table, pa.Table]:

@@ -75,8 +75,9 @@ def in_process(module: str, arguments: list[str], threads: int, timeout: float) 
         check=False,
     )
     if done.returncode != 0:
-        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise RuntimeError(f"{module} failed: {last[0]}")
+        # A Python error is told in the last line, what kills a process in the first.
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        raise RuntimeError(f"{module} failed: {lines[0 if done.returncode < 0 else -1]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
