@@ -36,6 +36,8 @@ def test_points_are_met_and_lines_go_on(flat_costs: dict) -> None:
     wide = estimate("pim_tree", Workload(1000, 100_000, 2, reach=0.5))
     assert wide > 2000 + 100_000, "each row that the driving key lets through is tested"
     assert estimate("po_join", Workload(1000, 100_000, 2, reach=0.5)) == pytest.approx(2000)
+    many = estimate("pim_tree", Workload(1000, 100_000, 1, reach=0.002))
+    assert many > 2000 + 10_000, "each match costs more than with PO-Join"
 
 
 def test_a_nested_loop_is_for_small_windows_only(flat_costs: dict) -> None:
@@ -57,6 +59,7 @@ def test_a_stream_changes_its_structure_and_its_results_stay(
     """Each look finds another structure the cheapest, so that rows move all the time."""
     monkeypatch.setattr(choice, "FIRST_LOOK", 32)
     monkeypatch.setattr(choice, "LOOKS_APART", 2)
+    monkeypatch.setattr(choice, "MOVE_US", 0.0)
     turns = ["pim_tree", "po_join", "wib_tree", "b_plus_tree", "bi_sort", "im_tree", "nested_loop"]
     looks = iter(turns * 50)
 
@@ -95,6 +98,7 @@ def test_explain_says_what_why_and_what_else() -> None:
     assert plan.choice.index == plan.index == "po_join"
     assert "next best" in str(plan)
     assert "growing" in str(plan)
+    assert "PanJoin's advice: bi_sort" in str(plan), "a driving key that lets half through"
     asked = tj.explain(here, here, "l.a < r.a", index="pim_tree")
     assert asked.index == "pim_tree"
     assert "as asked" in str(asked)

@@ -303,3 +303,35 @@ def put_ring(ring, mask, values, rid, column):
     """Put one key of new rows where their row numbers say."""
     for i in range(rid.size):
         ring[column, rid[i] & mask] = values[i]
+
+
+@kernel
+def deal(probes, rows, starts, out_probe, out_row, ends):
+    """Pairs by the piece that holds the row: piece `i` has the rows from ``starts[i]`` on.
+
+    Pairs of piece `i` end at ``ends[i]`` of the output, with row numbers from the piece's start.
+    """
+    pieces = ends.size
+    holder = np.empty(rows.size, np.uint16)
+    ends[:] = 0
+    for k in range(rows.size):
+        low = 0
+        high = pieces
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if starts[middle] <= rows[k]:
+                low = middle
+            else:
+                high = middle
+        holder[k] = low
+        ends[low] += 1
+    total = 0
+    for i in range(pieces):
+        total += ends[i]
+        ends[i] = total - ends[i]
+    for k in range(rows.size):
+        i = holder[k]
+        at = ends[i]
+        out_probe[at] = probes[k]
+        out_row[at] = rows[k] - starts[i]
+        ends[i] = at + 1
