@@ -56,7 +56,7 @@ class Workload:
 
 
 WORKLOADS = [
-    *(Workload(b, w, 1.0) for b in (1, 32, 512, 8192) for w in (10_000, 300_000)),
+    *(Workload(b, w, 1.0) for b in (1, 32, 512, 8192) for w in (10_000, 200_000)),
     *(Workload(b, 100_000, 1.0, skew=s) for b in (16, 2048) for s in ("zipf", "growing")),
     *(Workload(b, 100_000, 200.0) for b in (1, 64, 4096)),
     *(Workload(b, w, 5.0, 2) for b in (1, 64, 2048, 16_384) for w in (10_000, 200_000)),
@@ -67,7 +67,7 @@ class Running:
     """A join in its steady state, measured in slices of processor time."""
 
     def __init__(self, work: Workload, index: str) -> None:
-        """Fill the window as it will be fed but faster, then feed enough for a choice to be made."""
+        """Fill the window in large batches, then feed it enough for a choice to be made."""
         self._work, self._random, self._first = work, np.random.default_rng(9), 0
         schema = pa.schema([("a", pa.float64()), ("b", pa.float64())])
         options: dict[str, Any] = {"threads": 1, "merge": "inline", "index": index}

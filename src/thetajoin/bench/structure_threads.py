@@ -29,9 +29,7 @@ class Feed:
         self._width = max(1, int(SPAN * matches / (2 * window)))
         self._batch = max(task_size, 1024)
         self.pairs = 0
-        self.join = SharedJoin(
-            window, self._count, threads=threads, task_size=task_size, **options
-        )
+        self.join = SharedJoin(window, self._count, threads=threads, task_size=task_size, **options)
         self.threads = threads
         self.turn(2 * window + window // 2)
 

@@ -109,7 +109,19 @@ class SharedJoin:
 
     A tuple brings the interval of the other stream's keys that it matches. m: merge ratio (the
     paper finds 1 best with several threads). D_I: insertion depth. task_size: tuples of a task.
-    `on_result(side, tuples, rows)` is called in arrival order, from one thread at a time.
+    `on_result(side, tuples, rows)` is called in arrival order, from one thread at a time, with the
+    numbers of the pushed tuples and of the other stream's rows that they match.
+
+    >>> import numpy as np
+    >>> found = []
+    >>> join = SharedJoin(1000, lambda *match: found.append(match), threads=2)
+    >>> left, right = np.array([10, 20, 30]), np.array([19, 50])
+    >>> join.push(0, left, left - 2, left + 2)
+    >>> join.push(1, right, right - 2, right + 2)
+    >>> join.drain()
+    >>> [(side, tuples.tolist(), rows.tolist()) for side, tuples, rows in found]
+    [(0, [], []), (1, [0], [1])]
+    >>> join.close()
     """
 
     def __init__(

@@ -82,7 +82,7 @@ def scanned(
     room: int,
     once: bool,
 ) -> Iterator[Pairs]:
-    """Matches of every probe with each of the first `rows` rows, in chunks; O(probes x rows / SIMD width)."""
+    """Every probe against the first `rows` rows, in chunks; O(probes x rows / SIMD width)."""
     intervals = [i for i in probe.intervals if isinstance(i, Interval)]
     low, high = stack(intervals, tuple(range(len(intervals))), probe.size)
     order = np.arange(probe.size, dtype=np.int32)
