@@ -40,11 +40,6 @@ def test_points_are_met_and_lines_go_on(flat_costs: dict) -> None:
     assert many > 2000 + 10_000, "each match costs more than with PO-Join"
 
 
-def test_a_nested_loop_is_for_small_windows_only(flat_costs: dict) -> None:
-    assert "nested_loop" not in [n for _, n in ranked(Workload(1, 1_000_000), CANDIDATES)]
-    assert "nested_loop" in [n for _, n in ranked(Workload(1, 1000), CANDIDATES)]
-
-
 def test_panjoins_advice() -> None:
     assert panjoin_advice(Workload(100_000, 10**6), 1) == "bi_sort"
     assert panjoin_advice(Workload(100, 10**6), 5000) == "bi_sort"
@@ -60,7 +55,7 @@ def test_a_stream_changes_its_structure_and_its_results_stay(
     monkeypatch.setattr(choice, "FIRST_LOOK", 32)
     monkeypatch.setattr(choice, "LOOKS_APART", 2)
     monkeypatch.setattr(choice, "MOVE_US", 0.0)
-    turns = ["pim_tree", "po_join", "wib_tree", "b_plus_tree", "bi_sort", "im_tree", "nested_loop"]
+    turns = ["pim_tree", "po_join", "bi_sort", "im_tree"]
     looks = iter(turns * 50)
 
     def order(work: Workload, able: list[str]) -> list[tuple[float, str]]:

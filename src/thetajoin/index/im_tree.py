@@ -6,6 +6,7 @@ The PIM-Tree paper, Section 3.2. Expired rows stay in T_S, unseen, until the nex
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from thetajoin.batch.keys import Int64
 from thetajoin.index.b_plus_tree import F_B, BTree
@@ -31,6 +32,8 @@ class ImTree(Structure):
     """
 
     name = "im_tree"
+    # A B+-tree; in the PIM-Tree its partitions.
+    T_I: Any
 
     def __init__(
         self,
