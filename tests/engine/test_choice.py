@@ -10,7 +10,7 @@ import pytest
 
 import thetajoin as tj
 from thetajoin.engine import choice, costs
-from thetajoin.engine.costs import CANDIDATES, Workload, estimate, panjoin_advice, ranked
+from thetajoin.engine.costs import CANDIDATES, Workload, estimate, panjoin_advice
 
 FLAT = {"10000": {"1": 100.0, "1000": 1000.0}, "100000": {"1": 200.0, "1000": 2000.0}}
 
