@@ -88,8 +88,10 @@ def test_a_stream_changes_its_structure_and_its_results_stay(
 
 def test_explain_says_what_why_and_what_else() -> None:
     here = pa.table({"a": np.arange(1000), "b": np.arange(1000)})
-    assert "the default" in str(tj.explain(here, here, "l.a < r.a AND l.b > r.b"))
-    plan = tj.explain(here, here, "l.a < r.a AND l.b > r.b", index="auto")
+    plan = tj.explain(here, here, "l.a < r.a AND l.b > r.b")
+    assert plan == tj.explain(here, here, "l.a < r.a AND l.b > r.b", index="auto")
+    asked = tj.explain(here, here, "l.a < r.a AND l.b > r.b", index="po_join")
+    assert "po_join (as asked" in str(asked)
     assert plan.choice.index == plan.index == "po_join"
     assert "next best" in str(plan)
     assert "growing" in str(plan)

@@ -161,8 +161,7 @@ def choose(core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch) -> Choic
         rest = [pair for pair in order if pair[1] != asked]
         known = next((cost for cost, name in order if name == asked), None)
         best = rest[0] if rest and known is not None else (None, None)
-        why = "the default" if asked == PO_JOIN else "as asked"
-        return Choice(asked, why, known, best[1], best[0])
+        return Choice(asked, "as asked", known, best[1], best[0])
     rest = [pair for pair in order if pair[1] != PO_JOIN]
     now = next(cost for cost, name in order if name == PO_JOIN)
     why = f"one batch of {left.num_rows:,} rows, {keys} key{'s' if keys != 1 else ''}"
