@@ -121,6 +121,19 @@ def test_a_count_window_keeps_a_bounded_number_of_rows_and_segments() -> None:
     assert join.stats.segments <= 2 * 2 * (SEGMENTS + 2 * FANOUT)
 
 
+@pytest.mark.parametrize("batch", [500, 1100, 5000])
+@pytest.mark.parametrize("window", [10_000, 50_000, 100_000])
+def test_a_stream_of_small_batches_keeps_few_segments(batch: int, window: int) -> None:
+    sizes: list[int] = []
+    for _ in range(3 * window // batch):
+        sizes.append(batch)
+        while sum(sizes) - sizes[0] >= window:
+            del sizes[0]
+        while (due := next_merge(sizes, bounded=True)) is not None:
+            sizes[due[0] : due[1]] = [sum(sizes[due[0] : due[1]])]
+        assert len(sizes) <= SEGMENTS + FANOUT
+
+
 @given(st.lists(st.integers(1, 10 * SMALLEST), max_size=200), st.booleans())
 def test_merging_ends_with_few_segments(sizes: list[int], bounded: bool) -> None:
     total = sum(sizes)

@@ -73,7 +73,6 @@ def cases(draw: st.DrawFn) -> dict:
         "seed": seed,
         "room": draw(st.sampled_from([64, 65, 200, 4096])),
         "see": draw(st.booleans()),
-        "parts": draw(st.sampled_from([1, 3])),
         "extremes": draw(st.booleans()),
     }
 
@@ -132,9 +131,7 @@ def test_po_join_finds_every_pair_once(case: dict) -> None:
     shape, keys, rid, probe, expected = build(case)
     index = PoJoin(shape, keys, rid)
     index._check()
-    streams = index.pairs(
-        probe, Arrivals.dense(1000, case["rows"] * 2), room=case["room"], parts=case["parts"]
-    )
+    streams = index.pairs(probe, Arrivals.dense(1000, case["rows"] * 2), room=case["room"])
     pairs = collect(streams, case["room"])
     assert len(pairs) == len(set(pairs))
     assert set(pairs) == expected

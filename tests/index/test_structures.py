@@ -86,13 +86,12 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
         "room": draw(st.sampled_from([64, 97, 5000])),
         "holes": draw(st.booleans()),
         "see": draw(st.booleans()),
-        "parts": draw(st.sampled_from([1, 2])),
     }
 
 
 def found(index: Any, probe: Probe, arrivals: Arrivals, run: dict, **how: Any) -> list:
     pairs: list[tuple[int, int]] = []
-    for stream in index.pairs(probe, arrivals, room=run["room"], parts=run["parts"], **how):
+    for stream in index.pairs(probe, arrivals, room=run["room"], **how):
         for probes, rows in stream:
             assert 0 < len(probes) == len(rows) <= run["room"]
             pairs += zip(probes.tolist(), rows.tolist(), strict=True)

@@ -34,7 +34,7 @@ def plot_curves(curves: dict[str, Any], folder: Path) -> list[Path]:
         if lowest > 0 and highest / lowest > 20:
             axes.set_yscale("log")
         else:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.08 * highest)
         axes.set(title=curve["title"], xlabel=curve["x"], ylabel=curve["y"])
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)

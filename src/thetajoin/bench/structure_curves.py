@@ -246,6 +246,56 @@ def pim_9(scale: float) -> Curve:
     )
 
 
+def pim_8c(scale: float) -> Curve:
+    """Insertion depth on one thread."""
+    window = int((1 << 18) * scale)
+    return _sweep(
+        "PIM-Tree Fig. 8c: insertion depth, one thread",
+        "insertion depth D_I",
+        (1, 2, 3),
+        lambda depth: steady(
+            {"PIM-Tree": ("pim_tree", {"D_I": depth})}, window, 512, matches=2, rounds=1
+        ),
+    )
+
+
+def _parallel(title: str, x: str, name: str, at: Sequence[Any]) -> Callable[[float], Curve]:
+    def curve(scale: float) -> Curve:
+        window = int((1 << 18) * scale)
+        speeds = [throughput(2, window, 2 * window, **{name: value}) for value in at]
+        return _curve(title, x, "rows a second", at, {"2 threads": speeds})
+
+    curve.__doc__ = f"{title}, over a parameter of the parallel join."
+    return curve
+
+
+pim_9a = _parallel(
+    "PIM-Tree Fig. 9a: insertion depth, two threads", "insertion depth D_I", "D_I", (1, 2, 3)
+)
+pim_9d = _parallel(
+    "PIM-Tree Fig. 9d: merge ratio, two threads", "merge ratio m", "m", (1 / 32, 1 / 8, 1 / 2, 1.0)
+)
+
+
+def pim_11c(scale: float) -> Curve:
+    """Memory of the indexes, T_I as large as it gets."""
+    windows = [int((1 << bits) * scale) for bits in (14, 16, 18)]
+    lines: dict[str, list[float]] = {"B+-tree": [], "PIM-Tree, m=1": []}
+    rivals: dict[str, tuple[str, dict[str, Any]]] = {
+        "B+-tree": ("b_plus_tree", {}),
+        "PIM-Tree, m=1": ("pim_tree", {"m": 1.0}),
+    }
+    for window in windows:
+        random = np.random.default_rng(2)
+        for label, (name, options) in rivals.items():
+            side = SideWindow(name, window, **options)
+            for _ in range(62):
+                side.insert(random.integers(0, SPAN, window // 32))
+            lines[label].append(side.index.nbytes / window)
+    title = "PIM-Tree Fig. 11c: memory"
+    return _curve(title, "rows in the window", "bytes a row", windows, lines)
+
+
 TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "B+-tree": ("b_plus_tree", {}),
     "IM-Tree": ("im_tree", {}),
@@ -332,10 +382,14 @@ CURVES: dict[str, Callable[[float], Curve]] = {
     "pan_13a": pan_13a,
     "pan_13b": pan_13b,
     "pim_8b": pim_8,
+    "pim_8c": pim_8c,
+    "pim_9a": pim_9a,
     "pim_9bc": pim_9,
+    "pim_9d": pim_9d,
     "pim_10b": pim_10b,
     "pim_10c": pim_10c,
     "pim_11a": pim_11,
+    "pim_11c": pim_11c,
     "pim_12a": pim_12,
     "pim_13a": pim_13,
 }

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.costs import WORTH_CHANGING, Workload, ranked
-from thetajoin.engine.rows import PartRows
-from thetajoin.engine.spec import View
+from thetajoin.engine.rows import PartRows, make_batch
+from thetajoin.engine.spec import Part, View
 from thetajoin.engine.store import Store
 from thetajoin.index.catalog import NAMES, PO_JOIN, suits
 from thetajoin.index.interval import Interval
@@ -23,17 +24,24 @@ from thetajoin.index.structure import driving_key, ends
 # Rows of a side before the first look, and pushes between two looks.
 FIRST_LOOK, LOOKS_APART = 4096, 16
 SAMPLED = 256
+# Batches that are so many times larger or smaller than at the last look are another workload.
+OTHER_BATCHES = 4.0
+# Microseconds to move a row to another structure.
+MOVE_US = 1.5
 
 
 @dataclass
 class Watch:
-    """What one side's store has been given lately."""
+    """What one side's store has been given lately, and what another structure would have spared.
+
+    regret: microseconds that were lost by not having moved before.
+    """
 
     pushes: int = 0
     rows: int = 0
     next_rows: int = field(default_factory=lambda: FIRST_LOOK)
-    reach: float = 0.0
-    growing: bool = False
+    batch: float = 0.0
+    regret: float = 0.0
 
     def see(self, rows: int) -> None:
         """Count a push."""
@@ -42,26 +50,61 @@ class Watch:
 
     def due(self, store: Store) -> bool:
         """Whether it is time for another look; the next is then set."""
-        if self.pushes < LOOKS_APART or store.count < self.next_rows:
+        if self.pushes < LOOKS_APART or store.count < FIRST_LOOK:
+            return False
+        batch = max(1.0, self.rows / self.pushes)
+        other = not self.batch / OTHER_BATCHES <= batch <= self.batch * OTHER_BATCHES
+        if store.count < self.next_rows and not other and not self.regret:
             return False
         self.next_rows = store.count + max(FIRST_LOOK, store.rows)
+        self.regret *= not other
+        self.batch = batch
         return True
 
-    def workload(self, store: Store, keys: int) -> Workload:
-        """The batches since the last look."""
-        work = Workload(self.rows / max(1, self.pushes), store.rows, keys, self.reach, self.growing)
+    def decide(self, store: Store, views: list[View], reach: float, growing: bool) -> str | None:
+        """The structure to move to, if that is clearly expected to pay."""
+        keys = max(len(view.shape.dims) for view in views)
+        work = Workload(self.batch, store.rows, keys, reach, growing)
+        name, gain = better(store, views, work)
+        self.regret += gain * self.pushes
+        pushes = max(1.0, store.rows / self.batch)
         self.pushes = self.rows = 0
-        return work
+        # A move must be paid by a window's worth of pushes, or by those that would have gained.
+        if name is None or max(self.regret, gain * pushes) < MOVE_US * store.rows:
+            return None
+        self.regret = 0.0
+        return name
 
 
-def better(store: Store, views: list[View], work: Workload) -> str | None:
-    """A structure that is clearly expected to be faster than a store's own, if there is one."""
+def better(store: Store, views: list[View], work: Workload) -> tuple[str | None, float]:
+    """A structure that is clearly expected to be faster than a store's own, and by how much."""
     able = [name for name in NAMES if suits(name, [view.shape for view in views]) is None]
     order = ranked(work, able)
     current = store.config.index if store.config.index in NAMES else PO_JOIN
     now = next((cost for cost, name in order if name == current), float("inf"))
     cost, name = order[0]
-    return name if name != current and cost < WORTH_CHANGING * now else None
+    if name == current or cost >= WORTH_CHANGING * now:
+        return None, 0.0
+    return name, now - cost
+
+
+def sampled(store: Store, parts: tuple[Part, ...]) -> tuple[PartRows, ...]:
+    """Some rows of a store, from its largest block, in the order they came."""
+    block = max(store.blocks(), key=lambda block: block.rows, default=None)
+    if block is None:
+        return ()
+    rows = np.linspace(0, block.rows - 1, min(block.rows, SAMPLED)).astype(np.int64)
+    return make_batch(block.table.take(pa.array(rows)), store.side, parts, []).parts
+
+
+def look(store: Store, other: Store, parts: tuple[Part, ...]) -> tuple[float, bool]:
+    """The largest reach that a part's driving key has over a sample, and whether keys grow."""
+    views = [part.views[store.side] for part in parts]
+    seen = zip(views, sampled(store, parts), sampled(other, parts), strict=False)
+    found = [reach_of(view, stored, probes) for view, stored, probes in seen]
+    if not found:
+        return 1.0, False
+    return max(reach for reach, _ in found), all(growing for _, growing in found)
 
 
 def reach_of(view: View, stored: PartRows, probes: PartRows) -> tuple[float, bool]:
@@ -70,18 +113,12 @@ def reach_of(view: View, stored: PartRows, probes: PartRows) -> tuple[float, boo
     if drive < 0 or not len(stored) or not len(probes):
         return 1.0, False
     keys = stored.keys[view.stored[drive]]
-    asked = view.intervals(_sampled(probes).keys)[drive]
+    asked = view.intervals(probes.keys)[drive]
     if isinstance(keys, BytesKey) or not isinstance(asked, Interval):
         return 1.0, False
-    rows: Int64 = np.sort(keys[:: max(1, keys.size // SAMPLED)])
-    low, high = ends(asked, min(len(probes), SAMPLED) if len(probes) > SAMPLED else len(probes))
+    rows: Int64 = np.sort(keys)
+    low, high = ends(asked, len(probes))
     inside = np.searchsorted(rows, high, "right") - np.searchsorted(rows, low, "left")
     steps = np.diff(keys.astype(np.float64))
     growing = bool(steps.size >= 8 and (steps >= 0).mean() > 0.9)
     return float(np.maximum(inside, 0).mean() / rows.size), growing
-
-
-def _sampled(rows: PartRows) -> PartRows:
-    if len(rows) <= SAMPLED:
-        return rows
-    return rows.take(np.linspace(0, len(rows) - 1, SAMPLED).astype(np.int32))

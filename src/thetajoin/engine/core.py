@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block, Flags, empty_batch
-from thetajoin.engine.choice import Watch, better, reach_of
+from thetajoin.engine.choice import Watch, look
 from thetajoin.engine.intake import (
     Clock,
     Ordering,
@@ -399,24 +399,20 @@ class JoinCore:
                 block.settled = marks.get(id(block), block.settled)
             self.stores[side].add(arrivals[side].block, arrivals[side].arrived)
             if self.config.options.index == AUTO:
-                self._reconsider(side, arrivals)
+                self._reconsider(side, len(arrivals[side].kept))
             if side == "l" or not self.config.self_join:
                 self.counters.late_rows += arrivals[side].late
                 self.counters.null_times += arrivals[side].null_times
         self.counters.pairs += pairs
 
-    def _reconsider(self, side: Side, arrivals: dict[Side, Arrival]) -> None:
+    def _reconsider(self, side: Side, rows: int) -> None:
         """Move a side to another structure if that is clearly expected to be faster."""
         watch, store = self._watches[side], self.stores[side]
-        watch.see(len(arrivals[side].kept))
+        watch.see(rows)
         if not watch.due(store):
             return
         views = [part.views[side] for part in self.parts]
-        rows = arrivals[side].kept.parts, arrivals[OTHER[side]].batch.parts
-        if len(views) == 1:
-            watch.reach, watch.growing = reach_of(views[0], rows[0][0], rows[1][0])
-        keys = max(len(view.shape.dims) for view in views)
-        name = better(store, views, watch.workload(store, keys))
+        name = watch.decide(store, views, *look(store, self.stores[OTHER[side]], self.parts))
         if name is not None:
             self.stores[side] = self._moved(store, name)
 

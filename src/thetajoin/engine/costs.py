@@ -20,21 +20,15 @@ from typing import Any
 
 from thetajoin.index.catalog import PO_JOIN
 
-# Structures that are the fastest at something; the rest are for comparisons.
-CANDIDATES = (
-    PO_JOIN,
-    "b_plus_tree",
-    "im_tree",
-    "pim_tree",
-    "bi_sort",
-    "wib_tree",
-    "nested_loop",
-)
+# Structures that are clearly the fastest at something. The B+-tree, the WiB+-Tree and, in small
+# windows, nested loops come near them at times; the others are for comparisons.
+CANDIDATES = (PO_JOIN, "im_tree", "pim_tree", "bi_sort")
 # Nanoseconds to test one row that the driving key let through against the other keys.
 VISIT_NS = 3.0
+# Nanoseconds that a match costs more than under PO-Join, whose matches lie together.
+PAIR_NS = 35.0
 # Another structure must be expected to take less than this share of the time to be changed to.
 WORTH_CHANGING = 0.8
-_LARGEST_LOOP = 50_000
 
 
 @dataclass(frozen=True)
@@ -80,10 +74,9 @@ def estimate(name: str, work: Workload) -> float:
     windows = sorted(int(w) for w in measured)
     by_window = [_between(measured[str(w)], max(work.batch, 1)) for w in windows]
     cost = _interpolated(windows, by_window, max(work.window, 1))
-    if work.keys > 1 and name not in (PO_JOIN, "nested_loop"):
-        cost += 2 * work.batch * work.reach * work.window * VISIT_NS / 1000
-    if name == "nested_loop" and work.window > windows[-1]:
-        cost *= work.window / windows[-1]
+    if name != PO_JOIN:
+        each = PAIR_NS if work.keys <= 1 else VISIT_NS
+        cost += 2 * work.batch * work.reach * work.window * each / 1000
     return cost
 
 
@@ -103,10 +96,7 @@ def _interpolated(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
 
 def ranked(work: Workload, able: Sequence[str]) -> list[tuple[float, str]]:
     """Expected microseconds of each structure that is able to serve, the fastest first."""
-    names = [
-        n for n in able if n in CANDIDATES and (n != "nested_loop" or work.window <= _LARGEST_LOOP)
-    ]
-    return sorted((estimate(name, work), name) for name in names)
+    return sorted((estimate(name, work), name) for name in able if name in CANDIDATES)
 
 
 def panjoin_advice(work: Workload, matches: float) -> str:

@@ -7,10 +7,11 @@ probe asks the structures once, and what they find is dealt out to the pieces th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Int64
@@ -28,11 +29,16 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import Mapper, PoJoin
 from thetajoin.index.structure import Structure
+from thetajoin.kernels.linked import deal
 
 Positions = NDArray[np.int32]
-# A piece is joined with the one before it while that is at most twice as large, up to this share
-# of the window: so a row is copied a few times in its life and expiry by whole pieces keeps little.
-SHARE, SMALLEST = 8, 4096
+# A piece is joined with the one before it while that is at most `STEP` times as large, up to a
+# share of the window: a row is copied a few times in its life, expiry by whole pieces keeps little,
+# and pieces are few, since each that has matches makes a batch of the output.
+STEP, SHARE, SMALLEST = 8, 8, 4096
+# Up to this many pairs are taken from all pieces together, which spares output batches; more are
+# not worth a copy.
+GATHERED = 4096
 # Row numbers are int32; past this the structures are filled anew.
 LARGEST = 1 << 30
 
@@ -46,21 +52,31 @@ class Window(Block):
         # Not a dataclass call: a window has no table of its own.
         self.arrivals, self.indexes = arrivals, store.structures
         self._pieces = pieces
-        self._starts = np.array(list(accumulate((p.rows for p in pieces), initial=0)))
+        self._starts = np.array(list(accumulate((p.rows for p in pieces), initial=store.first)))
         self._first = store.first
+        self._owes = store.config.owes
 
     def locate(
         self, probes: Positions, rows: Positions
     ) -> Iterator[tuple[Block, Positions, Positions]]:
         """Pairs by the piece that holds the stored row, with its number there."""
-        local = rows - np.int32(self._first)
         if len(self._pieces) == 1:
-            yield self._pieces[0], probes, local
+            yield self._pieces[0], probes, rows - np.int32(self._first)
             return
-        holder = np.searchsorted(self._starts, local, side="right") - 1
-        for at in np.unique(holder):
-            mine = holder == at
-            yield self._pieces[at], probes[mine], local[mine] - np.int32(self._starts[at])
+        dealt = np.empty(probes.size, np.int32), np.empty(probes.size, np.int32)
+        ends = np.empty(len(self._pieces), np.int64)
+        deal(probes, rows, self._starts, *dealt, ends)
+        found = [
+            (piece, dealt[0][start:end], dealt[1][start:end])
+            for piece, (start, end) in zip(self._pieces, pairwise([0, *ends.tolist()]), strict=True)
+            if end > start
+        ]
+        if self._owes or len(found) < 2 or probes.size > GATHERED:
+            yield from found
+            return
+        tables = [piece.table.take(pa.array(at)) for piece, _, at in found]
+        gathered = Block(self.arrivals, concat_batches(tables), [], None, None)
+        yield gathered, dealt[0], np.arange(probes.size, dtype=np.int32)
 
 
 class LiveStore(Store):
@@ -139,7 +155,7 @@ class LiveStore(Store):
         rows = self.pieces[start].rows
         while start > 0:
             before = self.pieces[start - 1].rows
-            if before > 2 * rows or before + rows > most:
+            if before > STEP * rows or before + rows > most:
                 break
             start -= 1
             rows += before

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from thetajoin.errors import OptionError
-from thetajoin.index.catalog import PO_JOIN, check_name
+from thetajoin.index.catalog import AUTO, check_name
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Options:
     chunk_rows: most rows in one output batch.
     head_rows: rows the mutable head may hold before it becomes a segment.
     merge: "background", or "inline" to merge segments inside `push`.
-    index: the window structure, or "auto" to have it chosen (`docs/structures.md`).
+    index: the window structure; "auto" has it chosen, and changed as a stream goes on
+        (`docs/structures.md`).
     index_options: the structure's parameters under their paper's names.
     """
 
@@ -27,7 +28,7 @@ class Options:
     chunk_rows: int = 1 << 17
     head_rows: int = 2048
     merge: str = "background"
-    index: str = PO_JOIN
+    index: str = AUTO
     index_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -64,13 +64,7 @@ class Bitset(Structure):
         return False
 
     def pairs(
-        self,
-        probe: Probe,
-        arrivals: Arrivals,
-        *,
-        room: int,
-        once: bool = False,
-        parts: int = 1,
+        self, probe: Probe, arrivals: Arrivals, *, room: int, once: bool = False
     ) -> list[Iterator[Pairs]]:
         """As in the protocol, by intersecting every predicate's rows."""
         visible = self.visible(probe, arrivals) if probe.size and self.size else None

@@ -158,17 +158,11 @@ class CssTree(Structure):
         return int(self._ring.nbytes) + trees
 
     def pairs(
-        self,
-        probe: Probe,
-        arrivals: Arrivals,
-        *,
-        room: int,
-        once: bool = False,
-        parts: int = 1,
+        self, probe: Probe, arrivals: Arrivals, *, room: int, once: bool = False
     ) -> list[Iterator[Pairs]]:
         """As in the protocol; with several keys each sub-window intersects on its own."""
         if not self.multi_key:
-            return super().pairs(probe, arrivals, room=room, once=once, parts=parts)
+            return super().pairs(probe, arrivals, room=room, once=once)
         visible = self.visible(probe, arrivals)
         if not probe.size or visible is None:
             return []

@@ -62,33 +62,33 @@ class Head:
         visible = probe.visible(arrivals)
         if visible is None:
             return []
-        intervals = [i for i in probe.intervals if isinstance(i, Interval)]
-        low, high = stack(intervals, tuple(range(len(intervals))), probe.size)
-        order = np.arange(probe.size, dtype=np.int32)
-
-        def stream() -> Iterator[Pairs]:
-            out = np.empty(room, np.int32), np.empty(room, np.int32)
-            state = np.zeros(2, np.int64)
-            while state[0] < order.size:
-                n = emit.emit_head(
-                    order,
-                    self.keys,
-                    self.size,
-                    self.rid,
-                    low,
-                    high,
-                    self._negate,
-                    *visible,
-                    once,
-                    *out,
-                    state,
-                )
-                if n:
-                    yield out[0][:n], out[1][:n]
-
-        return [stream()]
+        args = self.keys, self.rid, self.size, self._negate, probe, visible
+        return [scanned(*args, room=room, once=once)]
 
     def _check(self) -> None:
         """Verify the invariants."""
         assert 0 <= self.size <= self.rid.size == self.keys.shape[1]
         assert np.unique(self.rid[: self.size]).size == self.size
+
+
+def scanned(
+    keys: Int64,
+    rid: NDArray[np.int32],
+    rows: int,
+    negate: NDArray[np.bool_],
+    probe: Probe,
+    visible: tuple[bool, Int64, Int64],
+    *,
+    room: int,
+    once: bool,
+) -> Iterator[Pairs]:
+    """Every probe against the first `rows` rows, in chunks; O(probes x rows / SIMD width)."""
+    intervals = [i for i in probe.intervals if isinstance(i, Interval)]
+    low, high = stack(intervals, tuple(range(len(intervals))), probe.size)
+    order = np.arange(probe.size, dtype=np.int32)
+    out = np.empty(room, np.int32), np.empty(room, np.int32)
+    state = np.zeros(2, np.int64)
+    while state[0] < order.size:
+        n = emit.emit_head(order, keys, rows, rid, low, high, negate, *visible, once, *out, state)
+        if n:
+            yield out[0][:n], out[1][:n]

@@ -6,6 +6,7 @@ The PIM-Tree paper, Section 3.2. Expired rows stay in T_S, unseen, until the nex
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from thetajoin.batch.keys import Int64
 from thetajoin.index.b_plus_tree import F_B, BTree
@@ -31,6 +32,8 @@ class ImTree(Structure):
     """
 
     name = "im_tree"
+    # A B+-tree; in the PIM-Tree its partitions.
+    T_I: Any
 
     def __init__(
         self,
@@ -57,22 +60,22 @@ class ImTree(Structure):
         limit = merge_rows(self.m, self.window, self.T_S.size)
         if order.size >= limit:
             # A batch that would fill T_I at once goes to T_S directly.
-            self._merge()
-            self._replace(gather(values, order), gather(rid, order))
+            self._merge(*self.T_I.rows())
+            self._merge(gather(values, order), gather(rid, order))
             return
         self.T_I.insert(order, values, rid)
         if self.T_I.size >= limit:
-            self._merge()
+            self._merge(*self.T_I.rows())
 
-    def _merge(self) -> None:
-        if self.T_I.size:
-            keys, rid = self.T_I.rows()
-            self.T_I.clear()
-            self._replace(keys, rid)
+    def _merge(self, keys: Int64, rid: Int32) -> None:
+        """Rows in key order go to T_S, which drops what has expired; T_I starts anew."""
+        if rid.size:
+            self.T_S = self.T_S.merged(keys, rid, self.first)
+            self.merges += 1
+            self._restart()
 
-    def _replace(self, keys: Int64, rid: Int32) -> None:
-        self.T_S = self.T_S.merged(keys, rid, self.first)
-        self.merges += 1
+    def _restart(self) -> None:
+        self.T_I.clear()
 
     def _check(self) -> None:
         """Verify both trees, and that T_I is not above its share."""

@@ -12,11 +12,10 @@ import numpy as np
 
 from thetajoin.batch.keys import Int64
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.interval import Interval
-from thetajoin.index.po_join import Pairs, stack
+from thetajoin.index.head import scanned
+from thetajoin.index.po_join import Pairs
 from thetajoin.index.shape import Probe, Shape
 from thetajoin.index.structure import Component, Cursors, Int32, Storage, Structure, filled
-from thetajoin.kernels.emit import emit_head
 
 
 class Buffer(Component):
@@ -121,44 +120,14 @@ class NestedLoop(Structure):
         return False
 
     def pairs(
-        self,
-        probe: Probe,
-        arrivals: Arrivals,
-        *,
-        room: int,
-        once: bool = False,
-        parts: int = 1,
+        self, probe: Probe, arrivals: Arrivals, *, room: int, once: bool = False
     ) -> list[Iterator[Pairs]]:
         """Matches of a probe batch; O(probes x rows / SIMD width)."""
         visible = self.visible(probe, arrivals) if probe.size and self.size else None
         if visible is None:
             return []
-        intervals = [i for i in probe.intervals if isinstance(i, Interval)]
-        low, high = stack(intervals, tuple(range(len(intervals))), probe.size)
         keys, rid = self._keys[:, self._begin : self._end], self._rid[self._begin : self._end]
-
-        def stream(order: Int32) -> Iterator[Pairs]:
-            out = np.empty(room, np.int32), np.empty(room, np.int32)
-            state = np.zeros(2, np.int64)
-            while state[0] < order.size:
-                n = emit_head(
-                    order,
-                    keys,
-                    rid.size,
-                    rid,
-                    low,
-                    high,
-                    self._negates,
-                    *visible,
-                    once,
-                    *out,
-                    state,
-                )
-                if n:
-                    yield out[0][:n], out[1][:n]
-
-        pieces = np.array_split(np.arange(probe.size, dtype=np.int32), parts)
-        return [stream(piece) for piece in pieces if piece.size]
+        return [scanned(keys, rid, rid.size, self._negates, probe, visible, room=room, once=once)]
 
     def _check(self) -> None:
         """Verify that rows are in order."""

@@ -7,17 +7,14 @@ partitions form one linked list, and each partition is a small tree that fits in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from thetajoin.batch.keys import Int64
 from thetajoin.index.b_plus_tree import F_B, BTree
 from thetajoin.index.css_tree import F_IB, Css
-from thetajoin.index.im_tree import merge_rows
+from thetajoin.index.im_tree import ImTree
 from thetajoin.index.shape import Shape
-from thetajoin.index.structure import Component, Cursors, Int32, Storage, Structure
-from thetajoin.kernels.order import gather
+from thetajoin.index.structure import Component, Cursors, Int32, Storage
 
 
 class Partitioned(Component):
@@ -87,7 +84,7 @@ class Partitioned(Component):
                 assert int(mine[0]) == at
 
 
-class PimTree(Structure):
+class PimTree(ImTree):
     """T_S and the partitions of T_I.
 
     m: merge ratio, the share of the window that T_I may hold. D_I: insertion depth, the level of
@@ -95,6 +92,7 @@ class PimTree(Structure):
     """
 
     name = "pim_tree"
+    T_I: Partitioned
 
     def __init__(
         self,
@@ -107,36 +105,8 @@ class PimTree(Structure):
         f_ib: int = F_IB,
     ) -> None:
         """Two empty components."""
-        super().__init__(shape, window)
-        self.m = m
-        self.merges = 0
-        self.T_S = Css(f_ib=f_ib)
+        super().__init__(shape, window, m=m, f_b=f_b, f_ib=f_ib)
         self.T_I = Partitioned(self.T_S, D_I, f_b)
 
-    def components(self) -> Sequence[Component]:
-        """Both components."""
-        return self.T_S, self.T_I
-
-    def _insert(self, order: Int32, keys: list[Int64], rid: Int32) -> None:
-        values = keys[self.drive]
-        limit = merge_rows(self.m, self.window, self.T_S.size)
-        if order.size >= limit:
-            self._merge(*self.T_I.rows())
-            self._merge(gather(values, order), gather(rid, order))
-            return
-        self.T_I.insert(order, values, rid)
-        if self.T_I.size >= limit:
-            self._merge(*self.T_I.rows())
-
-    def _merge(self, keys: Int64, rid: Int32) -> None:
-        """Rows in key order go to T_S, which drops what has expired; T_I starts anew."""
-        if rid.size:
-            self.T_S = self.T_S.merged(keys, rid, self.first)
-            self.T_I.reset(self.T_S)
-            self.merges += 1
-
-    def _check(self) -> None:
-        """Verify both components."""
-        super()._check()
-        self.T_S._check()
-        self.T_I._check()
+    def _restart(self) -> None:
+        self.T_I.reset(self.T_S)

@@ -276,15 +276,9 @@ class PoJoin:
         return swept
 
     def pairs(
-        self,
-        probe: Probe,
-        arrivals: Arrivals,
-        *,
-        room: int,
-        once: bool = False,
-        parts: int = 1,
+        self, probe: Probe, arrivals: Arrivals, *, room: int, once: bool = False
     ) -> list[Iterator[Pairs]]:
-        """Matches of a probe batch as `parts` independent streams of ``(probe, row)`` chunks.
+        """Matches of a probe batch as streams of ``(probe, row)`` chunks.
 
         `arrivals` numbers the segment's rows. Chunks have at most `room` pairs and are overwritten
         by the next; the streams may run on different threads.
@@ -312,19 +306,19 @@ class PoJoin:
         negate = np.array([self.shape.dims[i].negate for i in tested], np.bool_)
         see, see_low, see_high = visible
 
-        def stream(piece: Int32) -> Iterator[Pairs]:
+        def stream() -> Iterator[Pairs]:
             out = np.empty(room, np.int32), np.empty(room, np.int32)
             state = np.zeros(4, np.int64)
             shown = (see, see_low, see_high, once)
             if drive.key is not None:
                 perm = self.perm[drive.key]
                 levels = [np.zeros((self.size >> s) + 1, np.uint64) for s in (6, 12, 18)]
-            while state[0] < piece.size:
+            while state[0] < order.size:
                 if drive.kind == "ranges":
-                    n = emit.emit_ranges(piece, starts, ends, self.rid, *shown, *out, state)
+                    n = emit.emit_ranges(order, starts, ends, self.rid, *shown, *out, state)
                 elif drive.kind == "scan":
                     n = emit.emit_scan(
-                        piece,
+                        order,
                         starts,
                         ends,
                         self.rid,
@@ -339,7 +333,7 @@ class PoJoin:
                     )
                 else:
                     n = emit.emit_bitmap(
-                        piece,
+                        order,
                         *windows,
                         perm,
                         starts,
@@ -357,7 +351,7 @@ class PoJoin:
                 if n:
                     yield out[0][:n], out[1][:n]
 
-        return [stream(piece) for piece in np.array_split(order, parts) if piece.size]
+        return [stream()]
 
     def drive(self, probe: Probe) -> Drive:
         """What `pairs` would do for this batch of probes."""

@@ -159,13 +159,7 @@ class Structure(ABC):
         return self.first > 0
 
     def pairs(
-        self,
-        probe: Probe,
-        arrivals: Arrivals,
-        *,
-        room: int,
-        once: bool = False,
-        parts: int = 1,
+        self, probe: Probe, arrivals: Arrivals, *, room: int, once: bool = False
     ) -> list[Iterator[Pairs]]:
         """Matches of a probe batch, as streams of ``(probe, row)`` chunks of at most `room` pairs.
 
@@ -185,14 +179,14 @@ class Structure(ABC):
         shown = (*visible, once)
         tests = (self._ring, self._ring.shape[1] - 1, ring_low, ring_high, self._negate)
 
-        def stream(piece: Int32) -> Iterator[Pairs]:
+        def stream() -> Iterator[Pairs]:
             out = np.empty(room, np.int32), np.empty(room, np.int32)
             for part in held:
-                cursors, storage = part.cursors(piece, low, high), part.storage()
+                cursors, storage = part.cursors(order, low, high), part.storage()
                 state = np.zeros(3, np.int64)
-                while state[0] < piece.size:
+                while state[0] < order.size:
                     n = emit_linked(
-                        piece,
+                        order,
                         cursors,
                         low,
                         high,
@@ -207,8 +201,7 @@ class Structure(ABC):
                         yield out[0][:n], out[1][:n]
 
         held = [part for part in self.components() if part.size]
-        pieces = [order] if parts == 1 else np.array_split(order, parts)
-        return [stream(piece) for piece in pieces if piece.size] if held else []
+        return [stream()] if held else []
 
     def _check(self) -> None:
         """Verify what all structures have in common: each row once, keys in order in each block."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from numba import config, types
@@ -23,6 +24,11 @@ if config.DISABLE_JIT:
         array[index] += value
         return before
 
+    def give_way() -> int:
+        """Let another thread have this core."""
+        os.sched_yield()
+        return 0
+
 else:
 
     def _step(operation: str) -> Any:
@@ -38,3 +44,4 @@ else:
 
     exchange = intrinsic(_step("xchg"))
     fetch_add = intrinsic(_step("add"))
+    give_way = types.ExternalFunction("sched_yield", types.int32())

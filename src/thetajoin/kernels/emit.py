@@ -23,7 +23,8 @@ SIX, TWELVE, EIGHTEEN = np.uint64(6), np.uint64(12), np.uint64(18)
 
 
 @inlined
-def _passes(x, p, columns, low, high, negate):
+def passes(x, p, columns, low, high, negate):
+    """Whether a row passes every test of a probe."""
     for c in range(columns.shape[0]):
         v = columns[c, x]
         if (v >= low[c, p] and v <= high[c, p]) == negate[c]:
@@ -135,7 +136,7 @@ def emit_scan(
                     done += (v >= a) & (v <= b)
             else:
                 for y in range(x, stop):
-                    if _passes(y, p, columns, low, high, negate):
+                    if passes(y, p, columns, low, high, negate):
                         row = rid[y]
                         if not see or (row >= rid_low[p] and row <= rid_high[p]):
                             out_row[done] = row
@@ -346,7 +347,7 @@ def emit_bitmap(
                         while word != 0:
                             x = base + trailing_zeros(word)
                             word &= word - ONE
-                            if _passes(x, p, columns, low, high, negate):
+                            if passes(x, p, columns, low, high, negate):
                                 row = rid[x]
                                 if not see or (row >= rid_low[p] and row <= rid_high[p]):
                                     out_row[done] = row

@@ -13,17 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from thetajoin.kernels.emit import passes
 from thetajoin.kernels.jit import ALL_ONES, ONE, inlined, kernel, trailing_zeros
-
-
-@inlined
-def _passes(row, p, ring, mask, low, high, negate):
-    at = row & mask
-    for c in range(ring.shape[0]):
-        v = ring[c, at]
-        if (v >= low[c, p] and v <= high[c, p]) == negate[c]:
-            return False
-    return True
 
 
 @kernel
@@ -109,7 +100,7 @@ def emit_linked(
                         continue
                     if see and (row < rid_low[p] or row > rid_high[p]):
                         continue
-                    if tests and not _passes(row, p, ring, mask, ring_low, ring_high, negate):
+                    if tests and not passes(row & mask, p, ring, ring_low, ring_high, negate):
                         continue
                     out_row[done] = row
                     done += 1
@@ -135,13 +126,14 @@ def emit_linked(
     return done
 
 
-@inlined
-def _walk_bits(p, cursors, high, in_order, low, storage, first, bits):
-    """Set the bit of every row in the probe's interval."""
+@kernel
+def _walk(p, cursors, low, high, in_order, storage, out):
+    """Write the number of every row in one probe's interval; how many there are."""
     block, pos, last, end = cursors
     begin, count, after, skey, srid = storage
     b = np.int64(block[p])
     x = np.int64(pos[p])
+    done = 0
     while b >= 0:
         base = begin[b]
         stop = np.int64(count[b])
@@ -151,15 +143,16 @@ def _walk_bits(p, cursors, high, in_order, low, storage, first, bits):
             v = skey[k]
             if v > high[p]:
                 if in_order:
-                    return
+                    return done
                 continue
             if v >= low[p]:
-                at = np.uint64(srid[k] - first)
-                bits[at >> np.uint64(6)] |= ONE << (at & np.uint64(63))
+                out[done] = srid[k]
+                done += 1
         if b == last[p]:
-            return
+            break
         b = np.int64(after[b])
         x = np.int64(0)
+    return done
 
 
 @kernel
@@ -189,6 +182,7 @@ def emit_bitsets(
     """
     room = out_probe.size
     words = (rows + 63) >> 6
+    inside = np.empty(rows, np.int32)
     done = 0
     i = state[0]
     while i < order.size:
@@ -199,7 +193,10 @@ def emit_bitsets(
             for c in range(len(cursors)):
                 for w in range(words):
                     bits[w] = np.uint64(0)
-                _walk_bits(p, cursors[c], highs[c], in_order, lows[c], storages[c], first, bits)
+                n = _walk(p, cursors[c], lows[c], highs[c], in_order, storages[c], inside)
+                for k in range(n):
+                    at = np.uint64(inside[k] - first)
+                    bits[at >> np.uint64(6)] |= ONE << (at & np.uint64(63))
                 if negate[c]:
                     for w in range(words):
                         result[w] &= ~bits[w]
@@ -263,30 +260,12 @@ def _set_add(table, size, row):
 
 
 @inlined
-def _walk_set(p, cursors, high, in_order, low, storage, table, size):
-    block, pos, last, end = cursors
-    begin, count, after, skey, srid = storage
-    b = np.int64(block[p])
-    x = np.int64(pos[p])
-    while b >= 0:
-        base = begin[b]
-        stop = np.int64(count[b])
-        if end[p] >= 0:
-            stop = np.int64(end[p])
-        over = False
-        for k in range(base + x, base + stop):
-            v = skey[k]
-            if v > high[p]:
-                if in_order:
-                    over = True
-                    break
-                continue
-            if v >= low[p]:
-                table, size = _set_add(table, size, np.int64(srid[k]))
-        if over or b == last[p]:
-            break
-        b = np.int64(after[b])
-        x = np.int64(0)
+def _row_set(rows, n, initial):
+    """The hash set of the first `n` row numbers, which grows from `initial` slots, and its size."""
+    table = np.full(initial, -1, np.int64)
+    size = 0
+    for k in range(n):
+        table, size = _set_add(table, size, np.int64(rows[k]))
     return table, size
 
 
@@ -297,13 +276,12 @@ def intersect_sets(p, cursors, lows, highs, in_order, storages, negate, initial)
     Every set starts with `initial` slots and doubles as it fills. At least one predicate must not
     be negated, and that one must be the first.
     """
-    table = np.full(initial, -1, np.int64)
-    size = 0
-    table, size = _walk_set(p, cursors[0], highs[0], in_order, lows[0], storages[0], table, size)
+    inside = np.empty(storages[0][4].size, np.int32)
+    n = _walk(p, cursors[0], lows[0], highs[0], in_order, storages[0], inside)
+    table, size = _row_set(inside, n, initial)
     for c in range(1, len(cursors)):
-        other = np.full(initial, -1, np.int64)
-        n = 0
-        other, n = _walk_set(p, cursors[c], highs[c], in_order, lows[c], storages[c], other, n)
+        n = _walk(p, cursors[c], lows[c], highs[c], in_order, storages[c], inside)
+        other, n = _row_set(inside, n, initial)
         kept = np.full(initial, -1, np.int64)
         size = 0
         for k in range(table.size):
@@ -325,3 +303,35 @@ def put_ring(ring, mask, values, rid, column):
     """Put one key of new rows where their row numbers say."""
     for i in range(rid.size):
         ring[column, rid[i] & mask] = values[i]
+
+
+@kernel
+def deal(probes, rows, starts, out_probe, out_row, ends):
+    """Pairs by the piece that holds the row: piece `i` has the rows from ``starts[i]`` on.
+
+    Pairs of piece `i` end at ``ends[i]`` of the output, with row numbers from the piece's start.
+    """
+    pieces = ends.size
+    holder = np.empty(rows.size, np.uint16)
+    ends[:] = 0
+    for k in range(rows.size):
+        low = 0
+        high = pieces
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if starts[middle] <= rows[k]:
+                low = middle
+            else:
+                high = middle
+        holder[k] = low
+        ends[low] += 1
+    total = 0
+    for i in range(pieces):
+        total += ends[i]
+        ends[i] = total - ends[i]
+    for k in range(rows.size):
+        i = holder[k]
+        at = ends[i]
+        out_probe[at] = probes[k]
+        out_row[at] = rows[k] - starts[i]
+        ends[i] = at + 1

@@ -8,35 +8,53 @@ from __future__ import annotations
 
 import numpy as np
 
-from thetajoin.kernels.atomic import exchange
+from thetajoin.kernels.atomic import exchange, give_way
 from thetajoin.kernels.bisect import below
 from thetajoin.kernels.btree import DEPTH, insert_one
 from thetajoin.kernels.css import descend, search_one
 from thetajoin.kernels.jit import inlined, kernel
 
+# Up to this many rows that are not indexed yet are scanned; more are sorted once for a task.
 BLOCK = 64
+# Tries before a thread that waits lets another one run: the holder of a lock may be off its core.
+SPINS = 200
 
 
 @inlined
 def _lock(locks, i):
+    tries = 0
     while exchange(locks, i, 1) != 0:
-        pass
+        tries += 1
+        if tries == SPINS:
+            give_way()
+            tries = 0
+
+
+@inlined
+def _unindexed(ring, mask, begin, end):
+    """Keys and numbers of the rows in ``[begin, end)``, in key order if there are many."""
+    n = max(end - begin, 0)
+    keys = np.empty(n, np.int64)
+    for i in range(n):
+        keys[i] = ring[(begin + i) & mask]
+    if n <= BLOCK:
+        return keys, np.arange(n)
+    order = np.argsort(keys)
+    return keys[order], order
 
 
 @kernel
-def shared_probe(low, high, first, last, edge, tree, parts, ring, mask, out_probe, out_row):
+def shared_probe(low, high, first, last, edge, tree, layers, ring, mask, out_probe, out_row):
     """Matches of a task's tuples among rows ``[first, last)`` of the other stream; -1 if no room.
 
     Rows before the edge tuple are looked up in the index, those from it on in the window itself
-    (PIM-Tree Section 4.1, result generation).
+    (PIM-Tree Section 4.1, result generation). `layers` are one or two T_I's under the same T_S.
     """
     keys, rid, directory, offsets, F = tree
-    trees, leaves, inners, locks, f_b, depth = parts
-    lkey, lrid, lcount, after, before = leaves
-    ikey, irid, ichild, icount = inners
-    partitions = trees.shape[0]
     room = out_probe.size
     indexed = min(edge, last)
+    begin = max(edge, first)
+    tail, order = _unindexed(ring, mask, begin, last)
     done = 0
     for p in range(low.size):
         a = low[p]
@@ -53,55 +71,57 @@ def shared_probe(low, high, first, last, edge, tree, parts, ring, mask, out_prob
                 out_probe[done] = p
                 out_row[done] = row
                 done += 1
-        part = descend(directory, offsets, depth, F, a, False)
-        end = descend(directory, offsets, depth, F, z, True)
-        while part <= end:
-            _lock(locks, part)
-            node = trees[part, 0]
-            for _ in range(trees[part, 1]):
-                node = ichild[node * f_b + below(ikey, node * f_b, icount[node] - 1, a)]
-            at = below(lkey, node * f_b, np.int64(lcount[node]), a)
-            b = np.int64(node)
-            over = False
-            while not over:
-                for k in range(b * f_b + at, b * f_b + lcount[b]):
-                    if lkey[k] > z:
-                        over = True
+        for parts in layers:
+            trees, leaves, inners, locks, f_b, depth = parts
+            lkey, lrid, lcount, after, before = leaves
+            ikey, irid, ichild, icount = inners
+            partitions = trees.shape[0]
+            part = descend(directory, offsets, depth, F, a, False)
+            end = descend(directory, offsets, depth, F, z, True)
+            while part <= end:
+                _lock(locks, part)
+                node = trees[part, 0]
+                for _ in range(trees[part, 1]):
+                    node = ichild[node * f_b + below(ikey, node * f_b, icount[node] - 1, a)]
+                at = below(lkey, node * f_b, np.int64(lcount[node]), a)
+                b = np.int64(node)
+                over = False
+                while not over:
+                    for k in range(b * f_b + at, b * f_b + lcount[b]):
+                        if lkey[k] > z:
+                            over = True
+                            break
+                        row = lrid[k]
+                        if row >= first and row < indexed:
+                            if done == room:
+                                exchange(locks, part, 0)
+                                return -1
+                            out_probe[done] = p
+                            out_row[done] = row
+                            done += 1
+                    at = np.int64(0)
+                    b = np.int64(after[b])
+                    # A partition's first leaf has its number: this is where the next one begins.
+                    if b < 0 or (b < partitions and b != part):
                         break
-                    row = lrid[k]
-                    if row >= first and row < indexed:
-                        if done == room:
-                            exchange(locks, part, 0)
-                            return -1
-                        out_probe[done] = p
-                        out_row[done] = row
-                        done += 1
-                at = np.int64(0)
-                b = np.int64(after[b])
-                # A partition's first leaf has its number, so this is where the next one begins.
-                if b < 0 or (b < partitions and b != part):
+                exchange(locks, part, 0)
+                if over:
                     break
-            exchange(locks, part, 0)
-            if over:
+                part += 1
+        x = 0
+        if tail.size > BLOCK:
+            x = np.searchsorted(tail, a)
+        while x < tail.size:
+            v = tail[x]
+            if v > z and tail.size > BLOCK:
                 break
-            part += 1
-        begin = max(edge, first)
-        while begin < last:
-            stop = min(begin + BLOCK, last)
-            some = False
-            for r in range(begin, stop):
-                v = ring[r & mask]
-                some |= (v >= a) & (v <= z)
-            if some:
-                for r in range(begin, stop):
-                    v = ring[r & mask]
-                    if v >= a and v <= z:
-                        if done == room:
-                            return -1
-                        out_probe[done] = p
-                        out_row[done] = r
-                        done += 1
-            begin = stop
+            if v >= a and v <= z:
+                if done == room:
+                    return -1
+                out_probe[done] = p
+                out_row[done] = begin + order[x]
+                done += 1
+            x += 1
     return done
 
 

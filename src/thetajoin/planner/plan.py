@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from thetajoin.engine.choice import reach_of
 from thetajoin.engine.core import JoinCore
-from thetajoin.engine.costs import Workload, ranked
+from thetajoin.engine.costs import Workload, panjoin_advice, ranked
 from thetajoin.engine.rows import make_batch
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.catalog import AUTO, NAMES, PO_JOIN, suits
@@ -63,6 +63,7 @@ class PartPlan:
 class Choice:
     """Which window structure, and why; costs are microseconds of a push, about.
 
+    panjoin: which of its three structures PanJoin's advice (Section V-A4) would take.
     A stream looks again as its batches come (`engine.choice`).
     """
 
@@ -71,13 +72,15 @@ class Choice:
     cost: float | None = None
     next_best: str | None = None
     next_cost: float | None = None
+    panjoin: str | None = None
 
     def __str__(self) -> str:
         if self.next_best is None or self.cost is None or self.next_cost is None:
             return f"{self.index} ({self.why})"
         return (
             f"{self.index} ({self.why}; about {_time(self.cost)} a batch, "
-            f"next best {self.next_best} {_time(self.next_cost)})"
+            f"next best {self.next_best} {_time(self.next_cost)}"
+            + (f"; PanJoin's advice: {self.panjoin})" if self.panjoin else ")")
         )
 
 
@@ -158,8 +161,7 @@ def choose(core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch) -> Choic
         rest = [pair for pair in order if pair[1] != asked]
         known = next((cost for cost, name in order if name == asked), None)
         best = rest[0] if rest and known is not None else (None, None)
-        why = "the default" if asked == PO_JOIN else "as asked"
-        return Choice(asked, why, known, best[1], best[0])
+        return Choice(asked, "as asked", known, best[1], best[0])
     rest = [pair for pair in order if pair[1] != PO_JOIN]
     now = next(cost for cost, name in order if name == PO_JOIN)
     why = f"one batch of {left.num_rows:,} rows, {keys} key{'s' if keys != 1 else ''}"
@@ -169,7 +171,8 @@ def choose(core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch) -> Choic
         why += ", growing"
     if not rest:
         return Choice(PO_JOIN, "no other serves this condition", now)
-    return Choice(PO_JOIN, why, now, rest[0][1], rest[0][0])
+    advice = panjoin_advice(work, reach * held)
+    return Choice(PO_JOIN, why, now, rest[0][1], rest[0][0], advice)
 
 
 def sample_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:

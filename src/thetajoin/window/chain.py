@@ -37,14 +37,15 @@ def next_merge(
         start = end - 1
         while start > 0 and classes[start - 1] <= classes[end - 1]:
             start -= 1
-        if end - start >= FANOUT:
-            fitting = start
+        # Where the first is too large already to take another in, those after it may still merge.
+        for begin in range(start, end - FANOUT + 1):
+            fitting = begin
             total = 0
             while fitting < end and total + sizes[fitting] <= limit:
                 total += sizes[fitting]
                 fitting += 1
-            if fitting - start >= 2:
-                return start, fitting
+            if fitting - begin >= 2:
+                return begin, fitting
         end = start
     return None
 
