@@ -24,8 +24,8 @@ VECTOR = "--add-modules=jdk.incubator.vector"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-# For checkpoints on a local disk. Spark's default asks Hadoop about links, which starts a process for
-# every file where Hadoop's own library is missing: about 0.3 s a micro-batch.
+# For checkpoints on a local disk. Spark's default asks Hadoop about links, which starts a process
+# for every file where Hadoop's own library is missing: about 0.3 s a micro-batch.
 LOCAL_CHECKPOINTS = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing."
