@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thetajoin.kernels.order import order_of
+from thetajoin.kernels.order import merged_order, order_of
 from thetajoin.kernels.search import first_above, first_at_least
 
 LIMITS = np.iinfo(np.int64)
@@ -24,6 +24,13 @@ keys = st.lists(
 def test_order_is_numpys_stable_order(values: list[int]) -> None:
     array = np.array(values, np.int64)
     assert order_of(array).tolist() == np.argsort(array, kind="stable").tolist()
+
+
+@given(st.lists(keys, min_size=1, max_size=6))
+def test_merged_order_is_the_stable_order_of_the_runs(runs: list[list[int]]) -> None:
+    arrays = [np.sort(np.array(run, np.int64)) for run in runs]
+    whole = np.concatenate(arrays)
+    assert merged_order(arrays).tolist() == np.argsort(whole, kind="stable").tolist()
 
 
 def test_order_mends_long_runs_of_one_prefix() -> None:

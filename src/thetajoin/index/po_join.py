@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from thetajoin.index.interval import Interval
 from thetajoin.index.shape import Probe, Shape
 from thetajoin.kernels import emit
 from thetajoin.kernels.memory import empty
-from thetajoin.kernels.order import gather, gather_into, inverse, order_of
+from thetajoin.kernels.order import gather, gather_into, inverse, merged_order, order_of
 from thetajoin.kernels.search import (
     first_above,
     first_at_least,
@@ -218,7 +219,10 @@ class PoJoin:
         shape = parts[0].shape
         rid = np.concatenate([p.rid + np.int32(o) for p, o in zip(parts, offsets, strict=True)])
         columns = zip(*(part.keys() for part in parts), strict=True)
-        return cls(shape, [concat_keys(list(column)) for column in columns], rid)
+        keys = [concat_keys(list(column)) for column in columns]
+        # Inside runs of equal keys the parts' orders are by run first, and so of no use here.
+        orders = None if shape.run else partial(_merged_order, parts)
+        return cls(shape, keys, rid, orders=orders)
 
     def _intervals(self, probe: Probe) -> list[Interval]:
         return [i.against(d) for i, d in zip(probe.intervals, self.dictionaries, strict=True)]
@@ -504,6 +508,19 @@ class PoJoin:
 
 _NO_KEYS: Int64 = np.zeros(0, np.int64)
 _NO_ROWS: Int32 = np.zeros(0, np.int32)
+
+
+def _merged_order(parts: Sequence[PoJoin], dim: int) -> Int32:
+    """The order of an integer key over the rows of sorted segments, each in its primary order."""
+    if dim == parts[0].shape.primary:
+        primaries = [part.primary for part in parts if part.primary is not None]
+        return merged_order(primaries)
+    starts = np.cumsum([0, *(part.size for part in parts[:-1])]).astype(np.int32)
+    places = [part.perm[dim] + start for part, start in zip(parts, starts, strict=True)]
+    order: Int32 = gather(
+        np.concatenate(places), merged_order([part.sorted[dim] for part in parts])
+    )
+    return order
 
 
 def concat_keys(keys: list[Key]) -> Key:

@@ -90,6 +90,53 @@ def _unpack(packed, index_bits, keys, mend, order):
     return False
 
 
+def merged_order(runs: list[Int64]) -> Int32:
+    """What `order_of` gives for sorted runs one after another; about 3 ns a key and merge.
+
+    >>> merged_order([np.array([10, 30]), np.array([10, 20]), np.array([5])]).tolist()
+    [4, 0, 2, 3, 1]
+    """
+    start = 0
+    pieces: list[tuple[Int64, Int32]] = []
+    for run in runs:
+        pieces.append((run, np.arange(start, start + run.size, dtype=np.int32)))
+        start += run.size
+    while len(pieces) > 1:
+        merged = [_merged(*pair) for pair in zip(pieces[::2], pieces[1::2], strict=False)]
+        pieces = [*merged, *pieces[2 * len(merged) :]]
+    return pieces[0][1]
+
+
+def _merged(first: tuple[Int64, Int32], second: tuple[Int64, Int32]) -> tuple[Int64, Int32]:
+    size = first[0].size + second[0].size
+    keys, order = empty(size, np.int64), empty(size, np.int32)
+    _merge(*first, *second, keys, order)
+    return keys, order
+
+
+@kernel
+def _merge(a, a_order, b, b_order, keys, order):
+    """Two sorted runs as one, the first run's keys first where they are equal."""
+    i = 0
+    j = 0
+    k = 0
+    while i < a.size and j < b.size:
+        first = a[i] <= b[j]
+        keys[k] = a[i] if first else b[j]
+        order[k] = a_order[i] if first else b_order[j]
+        i += first
+        j += not first
+        k += 1
+    for rest in range(i, a.size):
+        keys[k] = a[rest]
+        order[k] = a_order[rest]
+        k += 1
+    for rest in range(j, b.size):
+        keys[k] = b[rest]
+        order[k] = b_order[rest]
+        k += 1
+
+
 def gather(values: Any, positions: Any) -> Any:
     """``values[positions]`` without bounds checks; about 2 ns a value."""
     out = empty(positions.size, values.dtype)
