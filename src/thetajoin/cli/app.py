@@ -53,7 +53,12 @@ def demo(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which benchmark: engine.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="engine, aggregates, structures, spark-stream, spark-batch, partitionings, faults."
+        ),
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     scale: Annotated[float, typer.Option(help="Shrink the tables for a quick look.")] = 1.0,
     plot: Annotated[Path | None, typer.Option(help="Folder for plots of the figures.")] = None,
