@@ -183,7 +183,7 @@ class Segment:
             return
         starts, ends = (gather(bound, chosen) for bound in primary)
         axes = [replace_ranges(axis, chosen) for axis in axes]
-        if low > 0 or high < self.index.size - 1:
+        if low > 0 or high < self.arrivals.rows - 1:
             plane, (starts, ends), axes = part_of(
                 plane, (starts, ends), axes, (self.index.rid >= low) & (self.index.rid <= high)
             )
