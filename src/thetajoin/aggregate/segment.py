@@ -17,8 +17,8 @@ from thetajoin.aggregate.solve import (
     Mapper,
     Plane,
     Ranges,
+    narrowed,
     part_of,
-    replace_ranges,
     solve,
 )
 from thetajoin.aggregate.spec import AggSpec
@@ -182,7 +182,7 @@ class Segment:
         if low > high:
             return
         starts, ends = (gather(bound, chosen) for bound in primary)
-        axes = [replace_ranges(axis, chosen) for axis in axes]
+        axes = [narrowed(axis, chosen) for axis in axes]
         if low > 0 or high < self.arrivals.rows - 1:
             plane, (starts, ends), axes = part_of(
                 plane, (starts, ends), axes, (self.index.rid >= low) & (self.index.rid <= high)

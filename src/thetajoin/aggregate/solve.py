@@ -114,7 +114,7 @@ def solve(plane: Plane, primary: Ranges, axes: list[Axis]) -> Answer:
     return _by_nodes(plane, primary, axes[-1], axes[:-1])
 
 
-def replace_ranges(axis: Axis, chosen: Int64) -> Axis:
+def narrowed(axis: Axis, chosen: Int64) -> Axis:
     """The axis as some of the probes see it."""
     rising = None
     if axis.rising is not None:

@@ -158,11 +158,11 @@ class _Join:
         """
         if not self.settings.broadcast_rows:
             return None
-        sizes = {side: estimated_bytes(self.inputs.frames[side]) for side in SIDES}
-        fits = [side for side in self._may_broadcast(self.how) if sizes[side] <= BROADCAST_BYTES]
-        if not fits:
+        able = self._may_broadcast(self.how)
+        sizes = {side: estimated_bytes(self.inputs.frames[side]) for side in able}
+        small = min(able, key=lambda side: sizes[side], default=None)
+        if small is None or sizes[small] > BROADCAST_BYTES:
             return None
-        small = min(fits, key=lambda side: sizes[side])
         table = self.inputs.frames[small].toArrow()
         if len(table) > self.settings.broadcast_rows:
             return None
