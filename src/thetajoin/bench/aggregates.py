@@ -226,17 +226,20 @@ def _grouped(threads: int, scale: float) -> dict[str, Any]:
 def _spark(threads: int, scale: float) -> dict[str, Any]:
     """Count and sum for each of 1,000 groups on a stream, windows of a million rows.
 
-    The window slides as the papers' queries do, by a tenth of its size.
+    The window slides as the papers' queries do, by a tenth of its size. Beside the same query with
+    units that emit nothing there is the join's pipeline with such units, which has no second phase.
     """
     import thetajoin as tj
+    from thetajoin.bench.empty_unit import EmptyUnit
     from thetajoin.bench.spark_stream import BATCH, WINDOW, Streams, _joined, _session, alternating
+    from thetajoin.spark.aggregate import TotalsUnit, aggregate_frames
 
     window, rows = int(WINDOW * scale), int(BATCH * scale)
     streams = Streams(_session(threads), rows, window, 10_000.0 * scale)
 
-    def aggregated() -> Any:
+    def aggregated(unit_class: Any) -> Any:
         left, right = (streams.side(seed).selectExpr("*", "id % 1000 AS g") for seed in (1, 2))
-        return tj.join_agg(
+        return aggregate_frames(
             left,
             right,
             Q1,
@@ -244,13 +247,16 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
             aggs={"n": "count(*)", "s": "sum(r.id)"},
             window=tj.CountWindow(window, window // 10),
             order_by="id",
+            options={},
+            unit_class=unit_class,
         )
 
     queries = {
-        "aggregate": aggregated,
-        "empty": lambda: _joined(streams, window, empty=True),
+        "aggregate": lambda: aggregated(TotalsUnit),
+        "empty": lambda: aggregated(EmptyUnit),
+        "empty, one phase": lambda: _joined(streams, window, empty=True),
     }
-    return alternating(queries, window, rows, {"aggregate": "update"})
+    return alternating(queries, window, rows, {"aggregate": "update", "empty": "update"})
 
 
 _WORKLOADS: dict[str, Callable[[int, float], dict[str, Any]]] = {

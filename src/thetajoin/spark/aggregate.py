@@ -83,6 +83,7 @@ def aggregate_frames(
     window: Any,
     order_by: Any,
     options: dict[str, Any],
+    unit_class: type[JoinUnit] = TotalsUnit,
 ) -> Any:
     """Aggregates over the join of two DataFrames, of which none, one or both stream."""
     check_kinds(left, right)
@@ -111,7 +112,7 @@ def aggregate_frames(
         for df, schema in ((left, config.left_schema), (right, config.right_schema))
     )
     if left.isStreaming and right.isStreaming:
-        partials = _from_stream(left, right, config, spec, options, units)
+        partials = _from_stream(left, right, config, spec, options, units, unit_class)
     elif streaming:
         partials = _with_table(left, right, config, spec)
     else:
@@ -125,7 +126,13 @@ def aggregate_frames(
 
 
 def _from_stream(
-    left: Any, right: Any, config: AggConfig, spec: AggSpec, options: dict[str, Any], units: Any
+    left: Any,
+    right: Any,
+    config: AggConfig,
+    spec: AggSpec,
+    options: dict[str, Any],
+    units: Any,
+    unit_class: type[JoinUnit],
 ) -> Any:
     window = config.window
     if isinstance(window, TimeWindow):
@@ -153,7 +160,7 @@ def _from_stream(
     rows = packed(left, 0, number).union(packed(right, 1, number))
     output = spark_schema(spec, left, right)
     totals = rows.groupBy("unit").transformWithStateInPandas(
-        TotalsUnit(unit_spec),
+        unit_class(unit_spec),
         StructType([*output.fields, StructField(METRICS, StringType())]),
         "Append",
         "EventTime" if isinstance(window, TimeWindow) else "None",

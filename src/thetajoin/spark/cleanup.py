@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pyspark.sql.streaming import StreamingQueryListener
-
-from thetajoin.spark.listener import unit_numbers
+from thetajoin.spark.listener import ReportListener, unit_numbers
 
 _registered: WeakKeyDictionary[Any, Cleaner] = WeakKeyDictionary()
 
 
-class Cleaner(StreamingQueryListener):  # type: ignore[misc]
+class Cleaner(ReportListener):
     """Notes where each query's units keep their segments; called by Spark."""
 
     def __init__(self) -> None:

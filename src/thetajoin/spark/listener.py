@@ -11,7 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 
 METRIC = "thetajoin_"
 OPERATOR = "transformWithState"
@@ -147,7 +153,47 @@ def _rate(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and value == value else 0.0
 
 
-class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
+class ReportListener(StreamingQueryListener):  # type: ignore[misc]
+    """A listener that is handed each of Spark's reports as one text.
+
+    Spark's own way asks the JVM for every field, some hundreds with RocksDB's metrics, which takes
+    a fifth of a second of each micro-batch. With Connect, reports are texts anyway.
+    """
+
+    @property
+    def _jlistener(self) -> Any:
+        from pyspark import SparkContext
+
+        if not hasattr(self, "_jlistenerobj"):
+            wrapper = SparkContext._jvm.PythonStreamingQueryListenerWrapper
+            self._jlistenerobj = wrapper(_FromJvm(self))
+        return self._jlistenerobj
+
+
+class _FromJvm:
+    """What the JVM calls."""
+
+    def __init__(self, listener: StreamingQueryListener) -> None:
+        self._listener = listener
+
+    def onQueryStarted(self, event: Any) -> None:
+        self._listener.onQueryStarted(QueryStartedEvent.fromJObject(event))
+
+    def onQueryProgress(self, event: Any) -> None:
+        report = {"progress": json.loads(event.progress().json())}
+        self._listener.onQueryProgress(QueryProgressEvent.fromJson(report))
+
+    def onQueryIdle(self, event: Any) -> None:
+        self._listener.onQueryIdle(QueryIdleEvent.fromJObject(event))
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self._listener.onQueryTerminated(QueryTerminatedEvent.fromJObject(event))
+
+    class Java:
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+
+
+class ProgressListener(ReportListener):
     """Calls back with a `JoinProgress` after each micro-batch of a query that joins.
 
     ```
