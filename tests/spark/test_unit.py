@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -135,11 +137,23 @@ def test_every_update_has_a_new_token() -> None:
     assert len(tokens) == 3
 
 
+@pytest.mark.parametrize("reused", ["", "1"])
 @pytest.mark.parametrize("how", ["inner", "left", "semi", "full"])
 @pytest.mark.parametrize("forget", ["nothing", "memory", "memory and files"])
 @pytest.mark.parametrize("window", [tj.CountWindow(9, slide=2), tj.CountWindow(1000)])
-def test_state_is_enough_to_go_on(how: str, forget: str, window: Any, local_dir: Path) -> None:
-    """At hand, from mapped files or from the state store: the result is that of one process."""
+def test_state_is_enough_to_go_on(
+    how: str,
+    forget: str,
+    window: Any,
+    reused: str,
+    local_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At hand, from mapped files or from the state store: the result is that of one process.
+
+    A worker that Spark uses again writes its files after the task.
+    """
+    monkeypatch.setenv("SPARK_REUSE_WORKER", reused)
     spec = make_spec(window, how)
     tester = make_tester(spec)
     embedded = tj.StreamJoin(
@@ -199,6 +213,37 @@ def test_half_a_layout_is_no_layout(local_dir: Path) -> None:
     (folder / layout["r"][0]).unlink()
     found = push(tester, naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
     assert found == Counter({(0, 9): 1, (1, 9): 1})
+
+
+@pytest.mark.parametrize("writer", ["alive", "dead", "unknown"])
+def test_files_under_way_are_waited_for_while_their_writer_lives(
+    writer: str, local_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tester = make_tester(make_spec(tj.FullHistory()))
+    push(tester, rows_at(0, 1))
+    unit_module._REMEMBERED.clear()
+    folder = local_dir / "thetajoin-test" / "0"
+    layout = next(folder.glob("*.json"))
+    pending, kept = layout.with_suffix(".pending"), layout.with_suffix(".kept")
+    layout.rename(kept)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    pending.write_text({"alive": str(os.getpid()), "dead": str(ended.pid), "unknown": "?"}[writer])
+    looks = []
+
+    def look(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            kept.rename(layout)
+
+    monkeypatch.setattr("thetajoin.spark.cache.time.sleep", look)
+    frame = tester.testInPandas(
+        UNIT_KEYS[0], blobs(naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
+    )
+    assert ids(frame) == Counter({(0, 9): 1, (1, 9): 1})
+    numbers = json.loads(frame[METRICS].dropna().iloc[0].split("|", 1)[1])
+    assert numbers["from"] == ("files" if writer == "alive" else "state")
+    assert len(looks) == (3 if writer == "alive" else 0)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 4, b"\xff" * 64, b"{"])

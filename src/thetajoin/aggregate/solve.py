@@ -232,21 +232,51 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
         order = order_of(at.astype(np.int64))
         at, signs, asked = gather(at, order), gather(signs, order), gather(asked, order)
 
+    packed = _packed(plane)
+
     def column(at_column: int) -> None:
         out = answer.totals[at_column]
         if at_column == 0:
             out[whole] = ends[whole] - starts[whole]
-            sweep.sweep_count(axis.order, at, asked, signs, starts, ends, sweep.WIDE, out)
+            if packed is None:
+                sweep.sweep_count(axis.order, at, asked, signs, starts, ends, sweep.WIDE, out)
             return
         if whole.size:
             ranges = np.zeros(whole.size, np.int64)
             sums = _running(plane, at_column - 1)
             wide.range_sums(sums, starts[whole], ends[whole], ranges)
             out[whole] = ranges
-        values = plane.sums[at_column - 1]
-        sweep.sweep_sum(axis.order, values, at, asked, signs, *primary, sweep.WIDE, out)
+        if at_column > 1 or packed is None:
+            values = plane.sums[at_column - 1]
+            sweep.sweep_sum(axis.order, values, at, asked, signs, *primary, sweep.WIDE, out)
 
     plane.mapper(column, range(1 + len(plane.sums)))
+    if packed is not None:
+        values, bits = packed
+        counts, sums = answer.totals[:2]
+        both = (sums << bits) + counts
+        sweep.sweep_sum(axis.order, values, at, asked, signs, *primary, sweep.WIDE, both)
+        wide.unpack_counts(both, bits, counts, sums)
+
+
+def _packed(plane: Plane) -> tuple[Int64, int] | None:
+    """The first column's values with a count in their lowest bits, if both fit: one sweep for two.
+
+    Several threads sweep one column each, and need no packing.
+    """
+    if not plane.sums or plane.mapper is not one_by_one:
+        return None
+
+    def make() -> tuple[Int64, int] | None:
+        bits = plane.size.bit_length()
+        least, most = plane.sums[0].min(), plane.sums[0].max()
+        largest = max(-int(least), int(most))
+        if (largest + 1) * plane.size << bits >= 2**63:
+            return None
+        return (plane.sums[0] << bits) + 1, bits
+
+    found: tuple[Int64, int] | None = plane.kept("packed", make)
+    return found
 
 
 def _least_of_two(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None:

@@ -37,6 +37,16 @@ def range_sums(sums, starts, ends, out):
 
 
 @kernel
+def unpack_counts(packed, bits, counts, sums):
+    """Take apart counts, in the lowest `bits`, and sums above them."""
+    mask = (np.int64(1) << bits) - 1
+    for i in range(packed.size):
+        count = packed[i] & mask
+        counts[i] = count
+        sums[i] = (packed[i] - count) >> bits
+
+
+@kernel
 def add_at(codes, values, shift, high, low):
     """Add ``values[i] << shift`` to the 128-bit number ``codes[i]``; `shift` is below 64."""
     s = np.uint64(shift)

@@ -3,6 +3,9 @@
 The state store is the truth; this is a cache beside it. A layout file named by the state's token
 lists the segments' files. A token that is not here (a retry, another host, a restart) means that
 the segments are built again from the state store.
+
+Files are written when the task is over, while Spark commits and plans: whoever needs them before
+waits for as long as the writer lives.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import json
 import os
 import struct
 import tempfile
+import threading
 import time
 import uuid
 import warnings
@@ -29,6 +33,8 @@ from thetajoin.engine.live import LiveStore
 KEPT = 2
 # Seconds for which a segment that no layout names is left alone.
 YOUNG_S = 60.0
+# Seconds for which another worker's files are waited for, and between looks.
+PATIENCE_S, LOOK_S = 10.0, 0.005
 
 
 def cache_root() -> Path:
@@ -47,17 +53,41 @@ class SegmentCache:
         had = () if before is None else before._names.values()
         self._had = {name: block for block, name in had}
         self._broken = False
+        self._writer: threading.Thread | None = None
 
     def save(self, token: str, core: JoinCore) -> None:
         """Write the segments that have no file yet, then the layout; old files go.
 
-        A full disk costs speed only: other workers then build from the state store, as they do
-        where the index changes with every batch and has no segments.
+        The core must be left alone until `settle`. A full disk costs speed only: other workers then
+        build from the state store, as they do where the index changes with every batch and has no
+        segments.
         """
         if self._broken or any(isinstance(store, LiveStore) for store in core.stores.values()):
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._pending(token).write_text(str(os.getpid()))
+        except OSError as error:
+            self._give_up(error)
+            return
+        if os.environ.get("SPARK_REUSE_WORKER"):
+            self._writer = threading.Thread(target=self._write, args=(token, core))
+            self._writer.start()
+        else:  # this process ends with its task
+            self._write(token, core)
+
+    def settle(self) -> None:
+        """Wait until what was saved last is written."""
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+
+    def _pending(self, token: str) -> Path:
+        """Says that a layout is being written, and by which process."""
+        return self.folder / f"{token}.pending"
+
+    def _write(self, token: str, core: JoinCore) -> None:
+        try:
             layout: dict[str, list[str]] = {}
             for side in SIDES:
                 segments = core.stores[side].segments
@@ -69,13 +99,20 @@ class SegmentCache:
             partial.write_text(json.dumps(layout))
             os.replace(partial, self.folder / f"{token}.json")
             self._sweep()
+        except FileNotFoundError:
+            pass  # the query has ended, and its files with it
         except OSError as error:
-            self._broken = True
-            warnings.warn(
-                f"thetajoin: segment files cannot be written to {self.folder} ({error}); "
-                "workers will rebuild segments from the state store",
-                stacklevel=2,
-            )
+            self._give_up(error)
+        finally:
+            self._pending(token).unlink(missing_ok=True)
+
+    def _give_up(self, error: OSError) -> None:
+        self._broken = True
+        warnings.warn(
+            f"thetajoin: segment files cannot be written to {self.folder} ({error}); "
+            "workers will rebuild segments from the state store",
+            stacklevel=3,
+        )
 
     def _file_of(self, block: Block) -> str:
         known = self._names.get(id(block))
@@ -107,6 +144,7 @@ class SegmentCache:
 
     def load(self, token: str, core: JoinCore) -> bool:
         """Map the segments of a layout into an empty core; False if they are not here."""
+        self._await(token)
         try:
             layout = json.loads((self.folder / f"{token}.json").read_text())
             found = {side: [self._read(n, core, side) for n in layout[side]] for side in SIDES}
@@ -118,6 +156,18 @@ class SegmentCache:
         for side in SIDES:
             core.stores[side].segments = found[side]
         return True
+
+    def _await(self, token: str) -> None:
+        """Wait for a layout that another worker is writing."""
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until and not (self.folder / f"{token}.json").exists():
+            try:
+                writer = int(self._pending(token).read_text() or 0)
+                if writer:
+                    os.kill(writer, 0)
+            except (OSError, ValueError):
+                return
+            time.sleep(LOOK_S)
 
     def _sweep(self) -> None:
         """Remove layouts but the newest few, and segments that none of them names.
@@ -134,9 +184,9 @@ class SegmentCache:
             with contextlib.suppress(FileNotFoundError):
                 for names in json.loads(layout.read_text()).values():
                     named.update(names)
-        for segment in self.folder.glob("*.segment"):
-            if segment.name not in named and time.time() - _written(segment) > YOUNG_S:
-                segment.unlink(missing_ok=True)
+        for file in [*self.folder.glob("*.segment"), *self.folder.glob("*.pending")]:
+            if file.name not in named and time.time() - _written(file) > YOUNG_S:
+                file.unlink(missing_ok=True)
         self._names = {k: v for k, v in self._names.items() if v[1] in named}
 
 

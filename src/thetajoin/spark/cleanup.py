@@ -7,12 +7,14 @@ local mode, and where the driver shares a host with executors, a listener does i
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from thetajoin.spark.listener import ReportListener, unit_numbers
 
+TRIES = 10
 _registered: WeakKeyDictionary[Any, Cleaner] = WeakKeyDictionary()
 
 
@@ -37,7 +39,16 @@ class Cleaner(ReportListener):
         """The files were a cache of this run; a restart builds its own."""
         for folder in self._folders.pop(str(event.runId), ()):
             if Path(folder).name.startswith("thetajoin-"):
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(Path(folder))
+
+
+def _remove(folder: Path) -> None:
+    """A worker may still be writing its last segment: what it adds meanwhile goes too."""
+    for _ in range(TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.1)
 
 
 def clean_up_after(session: Any) -> None:

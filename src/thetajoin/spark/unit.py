@@ -169,6 +169,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             return Held("", core, SegmentCache(self._spec.label, unit), origin="memory")
         description = json.loads(saved[0])
         check_identity(description["identity"], self._spec.identity)
+        if remembered is not None:
+            remembered.cache.settle()
         if remembered is not None and remembered.token == description["token"]:
             remembered.origin = "memory"
             return remembered
