@@ -114,11 +114,19 @@ class Asking:
     codes: Int64
 
     @staticmethod
-    def of(rows: SideRows, view: View, keyed: PartRows, see: See | None) -> Asking:
+    def of(rows: SideRows, view: View, keyed: PartRows) -> Asking:
         """The rows that have keys, in an order that suits the index."""
         keyed = sort_probes(view, keyed)
         codes = gather(rows.grouping.codes, keyed.rows)
-        return Asking(rows, keyed.rows, make_probe(view, keyed, see), codes)
+        return Asking(rows, keyed.rows, make_probe(view, keyed, None), codes)
+
+    def seeing(self, see: See | None) -> Asking:
+        """The same rows, of which each sees only some."""
+        if see is None:
+            return self
+        low = None if see.low is None else gather(see.low, self.places)
+        high = None if see.high is None else gather(see.high, self.places)
+        return replace(self, probe=self.probe.seeing(low, high))
 
 
 class Aggregator:
@@ -191,7 +199,7 @@ class Aggregator:
                         state = state or rows.state()
                         target = self._stored(at, part, block, OTHER[side])
                         view = part.views[OTHER[side]]
-                        asking = asking or Asking.of(rows, view, batch.parts[at], see)
+                        asking = asking or Asking.of(rows, view, batch.parts[at]).seeing(see)
                         self._ask(asking, state, target)
                     self.asked += 1
                 except NeedsPairsError as reason:
@@ -214,11 +222,9 @@ class Aggregator:
         self, at: int, part: Part, rows: SideRows, target: Segment, block: Block, see: See | None
     ) -> None:
         """The stored rows have the groups: they ask, and the new rows answer."""
-        stored = self._block_rows(block, OTHER[rows.side])
-        keyed = _part_rows(block, at, part.views[OTHER[rows.side]])
-        seen = _seen_from(block, see, rows.table.num_rows)
-        state = stored.state()
-        self._ask(Asking.of(stored, part.views[rows.side], keyed, seen), state, target)
+        asking = self._block_asking(at, part, block, OTHER[rows.side])
+        state = asking.rows.state()
+        self._ask(asking.seeing(_seen_from(block, see, rows.table.num_rows)), state, target)
         self._states.append(state.seen())
 
     def _both(
@@ -228,7 +234,7 @@ class Aggregator:
         other = OTHER[rows.side]
         stored = self._block_rows(block, other)
         target = self._stored(at, part, block, other)
-        asking = Asking.of(rows, part.views[other], batch.parts[at], see)
+        asking = Asking.of(rows, part.views[other], batch.parts[at]).seeing(see)
         pairs = int(target.count(asking.probe).sum())
         sizes = rows.grouping.size, stored.grouping.size
         if pairs * PAIR_NS < min(sizes) * max(len(batch), block.rows) * ASK_NS:
@@ -240,8 +246,8 @@ class Aggregator:
         else:
             view, answering = part.views[rows.side], rows
             held, arrivals = batch.parts[at], Arrivals.dense(0, len(batch))
-            asked_rows = _part_rows(block, at, part.views[other])
-            asking = Asking.of(stored, view, asked_rows, _seen_from(block, see, len(batch)))
+            asking = self._block_asking(at, part, block, other)
+            asking = asking.seeing(_seen_from(block, see, len(batch)))
         for group in range(answering.grouping.size):
             chosen = np.flatnonzero(answering.grouping.codes[held.rows] == group)
             some = held.take(chosen.astype(np.int32))
@@ -301,6 +307,21 @@ class Aggregator:
         found: SideRows = block.derived[key]
         return found
 
+    def _block_asking(self, at: int, part: Part, block: Block, side: Side) -> Asking:
+        """A block's rows as they ask, which they do with every batch of the other side."""
+        rows, view = self._block_rows(block, side), part.views[OTHER[side]]
+
+        def make() -> Asking:
+            return Asking.of(rows, view, _part_rows(block, at, part.views[side]))
+
+        if isinstance(block.indexes[at], Head):
+            return make()
+        key = ("aggregate", "asking", at)
+        if key not in block.derived:
+            block.derived[key] = make()
+        found: Asking = block.derived[key]
+        return found
+
     @property
     def _mapper(self) -> Mapper:
         if self.core.joiner.threads == 1:
@@ -331,6 +352,8 @@ def _part_rows(block: Block, at: int, view: View) -> PartRows:
         found, rid = index.keys(), index.rid
         if index.run is None:
             orders = {view.stored[dim]: perm for dim, perm in index.perm.items()}
+            if view.shape.primary is not None:
+                orders[view.stored[view.shape.primary]] = np.arange(rid.size, dtype=np.int32)
     keys: dict[int, Key] = dict(zip(view.stored, found, strict=True))
     return PartRows(rid, [keys[key] for key in range(len(keys))], orders)
 
@@ -340,16 +363,15 @@ def _seen_from(block: Block, see: See | None, rows: int) -> See | None:
 
     Later rows see later ones: both bounds never go down, so a stored row is seen by a range.
     """
-    if see is None:
+    if see is None or not rows:
         return None
-    numbers = _numbers(block.arrivals)
-    low: Int64 = np.zeros(numbers.size, np.int64)
-    high: Int64 = np.full(numbers.size, rows - 1, np.int64)
-    if see.high is not None:
-        low = np.searchsorted(see.high, numbers, side="left").astype(np.int64)
-    if see.low is not None:
-        high = np.searchsorted(see.low, numbers, side="right").astype(np.int64) - 1
-    return See(low, high)
+    low: Int64 | None = None
+    high: Int64 | None = None
+    if see.high is not None and see.high[0] < block.arrivals.last:
+        low = np.searchsorted(see.high, _numbers(block.arrivals), side="left").astype(np.int64)
+    if see.low is not None and see.low[-1] > block.arrivals.first:
+        high = np.searchsorted(see.low, _numbers(block.arrivals), side="right").astype(np.int64) - 1
+    return None if low is None and high is None else See(low, high)
 
 
 def _numbers(arrivals: Arrivals) -> Int64:

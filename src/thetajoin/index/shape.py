@@ -82,6 +82,12 @@ class Probe:
         self._orders: dict[int, np.ndarray] = {}
         self._rising: dict[tuple[int, bool], Int64 | None] = {}
 
+    def seeing(self, low: Int64 | None, high: Int64 | None) -> Probe:
+        """The same probes that see only some rows; what one of them sorts, both have."""
+        other = Probe(self.intervals, self.size, low, high, self.hints)
+        other._orders, other._rising = self._orders, self._rising
+        return other
+
     def order(self, dim: int, interval: Interval) -> np.ndarray:
         """Probe rows ordered by this key's interval; cached, but for byte strings."""
         if dim in self._orders:
