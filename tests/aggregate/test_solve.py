@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thetajoin.aggregate.solve import GRID_RATIO, NONE, Axis, Plane, solve
+from thetajoin.aggregate.solve import GRID_RATIO, NONE, Axis, Plane, _packed, solve
 
 
 def ranges(random, n, p, shape):
@@ -80,3 +80,24 @@ def test_boxes_of_many_rows(n, keep):
         inside = (mine >= start[q]) & (mine < end[q])
         assert answer.totals[0, q] == inside.sum()
         assert answer.totals[1, q] == sums[0][low[q] : high[q]][inside].sum()
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_counts_and_sums_at_the_edge_of_one_word(over, sign):
+    """Where values just fit beside a count, and where they just do not."""
+    n, bits = 1000, 10
+    most = 2**63 // (n << bits) - 1 + over
+    random = np.random.default_rng(5)
+    values = np.full(n, sign * most, np.int64)
+    order = random.permutation(n).astype(np.int32)
+    low, high = ranges(random, n, 200, "both")
+    start, end = ranges(random, n, 200, "above")
+    plane = Plane(n, [values], [])
+    assert (_packed(plane) is None) == (over > 0)
+    answer = solve(plane, (low, high), [Axis(order, start, end)])
+    for q in range(200):
+        mine = order[start[q] : end[q]]
+        inside = int(((mine >= low[q]) & (mine < high[q])).sum())
+        assert answer.totals[0, q] == inside
+        assert answer.totals[1, q] == inside * sign * most

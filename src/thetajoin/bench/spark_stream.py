@@ -20,7 +20,7 @@ from thetajoin.bench.peers import Q1
 
 WINDOW = 1_000_000
 BATCH = 400_000
-ROUNDS = 3
+ROUNDS = 5
 MEASURED = 7
 # Batches before anything is measured, for Spark's compiler to settle.
 WARM = 25
