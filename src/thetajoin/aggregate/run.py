@@ -37,6 +37,7 @@ from thetajoin.kernels.order import gather
 from thetajoin.window.spec import FullHistory, Window
 
 # Segments a window's rows are in, at least: totals of a large one cost little more than of a small.
+# Units on Spark have more, because what they merge they must also write to files again.
 SEGMENTS = 2
 # Estimated cost in ns of listing a pair and adding it to its group, and of asking for one probe.
 PAIR_NS, ASK_NS = 40.0, 300.0

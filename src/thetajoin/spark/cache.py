@@ -128,7 +128,7 @@ class SegmentCache:
         if known is not None and known[0] is block:
             return block
         mapped = self._read(name, core, side)
-        mapped.settled = block.settled
+        mapped.settled, mapped.derived = block.settled, block.derived
         return mapped
 
     def _read(self, name: str, core: JoinCore, side: Any) -> Block:

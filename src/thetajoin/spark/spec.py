@@ -9,13 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.aggregate.run import SEGMENTS as TOTALS_SEGMENTS
 from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.layout import How
 from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
 from thetajoin.index.catalog import AUTO, PO_JOIN
-from thetajoin.window.chain import SEGMENTS
 from thetajoin.window.spec import window_from_dict
 
 # Changes when state written by an older version can no longer be read.
@@ -83,7 +81,6 @@ class UnitSpec:
             suffix=self.suffix,
             self_join=self.self_join,
             options=self._options,
-            segments=SEGMENTS if self.totals is None else TOTALS_SEGMENTS,
         )
 
     @property
