@@ -82,6 +82,22 @@ def test_boxes_of_many_rows(n, keep):
         assert answer.totals[1, q] == sums[0][low[q] : high[q]][inside].sum()
 
 
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 511, 512, 513, 2**14 - 1, 2**14, 2**14 + 1, 40_000])
+def test_many_questions_give_what_few_do(n):
+    """Points are added in one way where questions are many, and in another where they are few."""
+    random = np.random.default_rng(n)
+    p = 2 * n + 5
+    order = random.permutation(n).astype(np.int32)
+    plane = Plane(n, [random.integers(-(2**20), 2**20, n), random.integers(-(2**40), 2**40, n)], [])
+    spans = [ranges(random, n, p, "both") for _ in range(2)]
+    together = solve(plane, spans[0], [Axis(order, *spans[1])])
+    rows = np.concatenate([np.arange(min(p, 40)), random.integers(0, p, 20)])
+    for q in rows:
+        alone = [(start[q : q + 1], end[q : q + 1]) for start, end in spans]
+        few = solve(plane, alone[0], [Axis(order, *alone[1])])
+        assert together.totals[:, q].tolist() == few.totals[:, 0].tolist()
+
+
 @pytest.mark.parametrize("over", [-1, 0, 1])
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_counts_and_sums_at_the_edge_of_one_word(over, sign):

@@ -233,6 +233,8 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
         at, signs, asked = gather(at, order), gather(signs, order), gather(asked, order)
 
     packed = _packed(plane)
+    often = at.size > 0 and at.size > at[-1]
+    sweep_sum = sweep.sweep_sum_often if often else sweep.sweep_sum
 
     def column(at_column: int) -> None:
         out = answer.totals[at_column]
@@ -248,14 +250,14 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
             out[whole] = ranges
         if at_column > 1 or packed is None:
             values = plane.sums[at_column - 1]
-            sweep.sweep_sum(axis.order, values, at, asked, signs, *primary, sweep.WIDE, out)
+            sweep_sum(axis.order, values, at, asked, signs, *primary, sweep.WIDE, out)
 
     plane.mapper(column, range(1 + len(plane.sums)))
     if packed is not None:
         values, bits = packed
         counts, sums = answer.totals[:2]
         both = (sums << bits) + counts
-        sweep.sweep_sum(axis.order, values, at, asked, signs, *primary, sweep.WIDE, both)
+        sweep_sum(axis.order, values, at, asked, signs, *primary, sweep.WIDE, both)
         wide.unpack_counts(both, bits, counts, sums)
 
 

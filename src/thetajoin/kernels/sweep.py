@@ -167,6 +167,57 @@ def _sum_below(cells, lower, middle, upper, top, lanes, x):
 
 
 @kernel
+def sweep_sum_often(perm, values, at, asked, signs, starts, ends, wide, out):
+    """As `sweep_sum`, for many questions: a point is added to all places behind it in its groups.
+
+    That takes as many steps as a question takes there, and a question reads one place of a level.
+    """
+    n = perm.size
+    cells = np.zeros(((n >> LOWER) + 1) << LOWER, np.int64)
+    lower = np.zeros(((n >> MIDDLE) + 1) << (MIDDLE - LOWER), np.int64)
+    middle = np.zeros(((n >> UPPER) + 1) << (UPPER - MIDDLE), np.int64)
+    upper = np.zeros((n >> UPPER) + 1, np.int64)
+    lanes = np.uint64(wide)
+    whole = np.int64(0)
+    y = 0
+    for i in range(at.size):
+        until = at[i]
+        while y < until:
+            x = np.uint64(perm[np.uint64(y)])
+            v = values[x]
+            whole += v
+            _add_behind(cells, (x >> _LOWER) << _LOWER, x, lanes, v)
+            first = (x >> _MIDDLE) << (_MIDDLE - _LOWER)
+            _add_behind(lower, first, x >> _LOWER, lanes >> np.uint64(1), v)
+            first = (x >> _UPPER) << (_UPPER - _MIDDLE)
+            _add_behind(middle, first, x >> _MIDDLE, lanes, v)
+            for k in range((x >> _UPPER) + np.uint64(1), np.uint64(upper.size)):
+                upper[k] += v
+            y += 1
+        q = asked[i]
+        found = whole
+        if ends[q] < n:
+            found = _behind(cells, lower, middle, upper, np.uint64(ends[q]))
+        if starts[q] > 0:
+            found -= _behind(cells, lower, middle, upper, np.uint64(starts[q]))
+        out[q] += signs[i] * found
+
+
+@inlined
+def _add_behind(places, first, at, lanes, v):
+    """Add to all places of a group behind one of them."""
+    rest = at - first
+    for k in range(lanes):
+        places[first + k] += v if k > rest else _NONE64
+
+
+@inlined
+def _behind(cells, lower, middle, upper, x):
+    """The sum of the points before a place."""
+    return cells[x] + lower[x >> _LOWER] + middle[x >> _MIDDLE] + upper[x >> _UPPER]
+
+
+@kernel
 def sweep_least(perm, ranks, at, asked, starts, ends, out):
     """The least rank of the points with y below ``at[i]`` and x in the range, kept in `out`.
 
