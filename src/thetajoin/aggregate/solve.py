@@ -365,9 +365,11 @@ def _solve_level(
     number = np.arange(n, dtype=np.int64) >> shift
     chosen = wanted[number]
     of, rows = number[chosen], axis.order[chosen]
-    runs = tuple(
-        np.searchsorted(of, node, side=side).astype(np.int32) for side in ("left", "right")
-    )
+    # Where the wanted nodes' rows begin, and the last one's end.
+    edges = np.minimum(np.arange(wanted.size + 1, dtype=np.int64) << shift, n)
+    firsts = np.zeros(wanted.size + 1, np.int32)
+    np.cumsum(np.diff(edges) * wanted, out=firsts[1:])
+    runs = gather(firsts[:-1], node), gather(firsts[1:], node)
 
     def ranges(place: Int32, by: Int32, at: int) -> Ranges:
         keys = gather(place, by)
