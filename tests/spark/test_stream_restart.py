@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,10 @@ from spark.harness import (
     seconds,
     with_watermarks,
 )
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from thetajoin.spark.listener import JoinProgress, ProgressListener
 
 pytestmark = [pytest.mark.spark]
 
@@ -101,6 +107,29 @@ def test_lost_segment_files_are_built_again(streams: Streams, monkeypatch: Any) 
     run = streams.run(df)
     assert run.ids == expected(batches, PRED)[0]
     assert "files" not in {unit["from"] for batch in run.units for unit in batch}
+
+
+def test_reports_reach_listeners_and_an_ended_query_leaves_no_files(streams: Streams) -> None:
+    """Both by listeners, which Spark calls some time after the micro-batch and the end."""
+    seen: list[JoinProgress] = []
+    ended = threading.Event()
+    listener = ProgressListener(seen.append, lambda _: ended.set())
+    streams.spark.streams.addListener(listener)
+    try:
+        batches = distinct_times(random_batches(15, batches=3), 15)
+        streams.push(*batches)
+        run = streams.run(left_join(streams, how="inner", window=tj.FullHistory(), order_by=None))
+        assert ended.wait(30)
+    finally:
+        streams.spark.streams.removeListener(listener)
+    assert sum(progress.matches for progress in seen) == sum(run.ids.values())
+    assert [progress.batch for progress in seen] == [0, 1, 2]
+    folders = {Path(unit["folder"]) for batch in run.units for unit in batch}
+    assert folders
+    until = time.monotonic() + 30
+    while any(folder.exists() for folder in folders) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not [folder for folder in folders if folder.exists()]
 
 
 CHANGES: list[tuple[dict[str, Any], str]] = [
