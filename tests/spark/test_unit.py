@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -236,7 +238,9 @@ def test_files_under_way_are_waited_for_while_their_writer_lives(
         if len(looks) == 3:
             kept.rename(layout)
 
-    monkeypatch.setattr("thetajoin.spark.cache.time.sleep", look)
+    # Only that module's clock: other threads sleep too.
+    clock = SimpleNamespace(sleep=look, monotonic=time.monotonic, time=time.time)
+    monkeypatch.setattr("thetajoin.spark.cache.time", clock)
     frame = tester.testInPandas(
         UNIT_KEYS[0], blobs(naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
     )
