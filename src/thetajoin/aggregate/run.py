@@ -21,7 +21,7 @@ from thetajoin.batch.keys import Int64, Key
 from thetajoin.engine.block import Block, orders_of
 from thetajoin.engine.core import SIDES, JoinConfig, JoinCore
 from thetajoin.engine.intake import storage_schema
-from thetajoin.engine.joiner import Joiner, See, make_probe, sort_probes
+from thetajoin.engine.joiner import Joiner, See, make_probe, seeing, sort_probes
 from thetajoin.engine.options import Options
 from thetajoin.engine.rows import Batch, PartRows, Rows32
 from thetajoin.engine.share import Share
@@ -123,11 +123,7 @@ class Asking:
 
     def seeing(self, see: See | None) -> Asking:
         """The same rows, of which each sees only some."""
-        if see is None:
-            return self
-        low = None if see.low is None else gather(see.low, self.places)
-        high = None if see.high is None else gather(see.high, self.places)
-        return replace(self, probe=self.probe.seeing(low, high))
+        return replace(self, probe=seeing(self.probe, see, self.places))
 
 
 class Aggregator:

@@ -29,6 +29,8 @@ NONE = np.iinfo(np.int64).max  # the rank of no row at all
 MOST_ORDERS = 3
 # A summed-area table is asked where questions are this many times fewer than rows.
 GRID_RATIO = 12
+# Up to this many rows, a sweep with more questions than points is made for questions.
+OFTEN_ROWS = 1 << 20
 Mapper = Callable[[Callable[[int], None], Iterable[int]], Any]
 
 
@@ -233,7 +235,7 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
         at, signs, asked = gather(at, order), gather(signs, order), gather(asked, order)
 
     packed = _packed(plane)
-    often = at.size > 0 and at.size > at[-1]
+    often = at.size > 0 and at.size > at[-1] and plane.size <= OFTEN_ROWS
     sweep_sum = sweep.sweep_sum_often if often else sweep.sweep_sum
 
     def column(at_column: int) -> None:

@@ -154,11 +154,18 @@ def sort_probes(view: View, rows: PartRows) -> PartRows:
 
 def make_probe(view: View, rows: PartRows, see: See | None) -> Probe:
     """What rows ask of an index."""
-    low = None if see is None or see.low is None else gather(see.low, rows.rows)
-    high = None if see is None or see.high is None else gather(see.high, rows.rows)
     by_key = {dim: rows.orders.get(asks[0].probe_key) for dim, asks in enumerate(view.asks)}
     hints = {dim: order for dim, order in by_key.items() if order is not None}
-    return Probe(view.intervals(rows.keys), len(rows), low, high, hints)
+    return seeing(Probe(view.intervals(rows.keys), len(rows), hints=hints), see, rows.rows)
+
+
+def seeing(probe: Probe, see: See | None, rows: Positions) -> Probe:
+    """The same probes, of which each sees only some rows; `rows` says where they stand."""
+    if see is None:
+        return probe
+    low = None if see.low is None else gather(see.low, rows)
+    high = None if see.high is None else gather(see.high, rows)
+    return probe.seeing(low, high)
 
 
 class _Probes:

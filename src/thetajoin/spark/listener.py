@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
+    JStreamingQueryListener,
     QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
     StreamingQueryListener,
 )
 
@@ -170,27 +168,12 @@ class ReportListener(StreamingQueryListener):  # type: ignore[misc]
         return self._jlistenerobj
 
 
-class _FromJvm:
+class _FromJvm(JStreamingQueryListener):  # type: ignore[misc]
     """What the JVM calls."""
-
-    def __init__(self, listener: StreamingQueryListener) -> None:
-        self._listener = listener
-
-    def onQueryStarted(self, event: Any) -> None:
-        self._listener.onQueryStarted(QueryStartedEvent.fromJObject(event))
 
     def onQueryProgress(self, event: Any) -> None:
         report = {"progress": json.loads(event.progress().json())}
-        self._listener.onQueryProgress(QueryProgressEvent.fromJson(report))
-
-    def onQueryIdle(self, event: Any) -> None:
-        self._listener.onQueryIdle(QueryIdleEvent.fromJObject(event))
-
-    def onQueryTerminated(self, event: Any) -> None:
-        self._listener.onQueryTerminated(QueryTerminatedEvent.fromJObject(event))
-
-    class Java:
-        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+        self.pylistener.onQueryProgress(QueryProgressEvent.fromJson(report))
 
 
 class ProgressListener(ReportListener):
