@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,14 +63,9 @@ def in_process(module: str, arguments: list[str], threads: int, timeout: float) 
 
     Some peers read their number of threads only when they are imported.
     """
-    environment = os.environ | {
-        "POLARS_MAX_THREADS": str(threads),
-        "OMP_NUM_THREADS": str(threads),
-        "NUMBA_NUM_THREADS": str(threads),
-    }
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments, "--threads", str(threads)],
-        env=environment,
+        _command(module, arguments, threads),
+        env=_environment(threads),
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -81,9 +78,58 @@ def in_process(module: str, arguments: list[str], threads: int, timeout: float) 
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def in_turns(
+    module: str, arguments: list[str], threads: Sequence[int], rounds: int
+) -> dict[int, list[Any]]:
+    """What a workload gives with each number of threads, round by round.
+
+    All processes stay alive and take turns, so that a slow minute of the machine hits all alike;
+    the workload must be a generator.
+    """
+    found: dict[int, list[Any]] = {number: [] for number in threads}
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(tempfile.TemporaryFile("w+"))
+        running = {}
+        for number in threads:
+            process = subprocess.Popen(
+                _command(module, arguments, number),
+                env=_environment(number),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+            running[number] = stack.enter_context(process)
+            stack.callback(process.kill)
+        for _ in range(rounds):
+            for number, process in running.items():
+                assert process.stdin is not None
+                assert process.stdout is not None
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write("go\n")
+                    process.stdin.flush()
+                line = process.stdout.readline()
+                if not line:
+                    log.seek(0)
+                    told = log.read().strip().splitlines() or ["no message"]
+                    raise RuntimeError(f"{module} failed: {told[-1]}")
+                found[number].append(json.loads(line))
+    return found
+
+
+def _command(module: str, arguments: list[str], threads: int) -> list[str]:
+    return [sys.executable, "-m", module, *arguments, "--threads", str(threads)]
+
+
+def _environment(threads: int) -> dict[str, str]:
+    names = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
+    return os.environ | dict.fromkeys(names, str(threads))
+
+
 def run_workload(workloads: Mapping[str, Callable[[int, float], Any]]) -> None:
     """What a benchmark's own process does: measure one workload and print it as JSON.
 
+    A workload that is a generator gives a measurement for each line that comes in (`in_turns`).
     `--threads` is the number of threads, or of cores for a Spark session.
     """
     parser = argparse.ArgumentParser()
@@ -92,4 +138,10 @@ def run_workload(workloads: Mapping[str, Callable[[int, float], Any]]) -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     given = parser.parse_args()
     found = workloads[given.workload](given.threads, given.scale)
-    sys.stdout.write(json.dumps(found) + "\n")
+    if not isinstance(found, Generator):
+        sys.stdout.write(json.dumps(found) + "\n")
+        return
+    for _ in sys.stdin:
+        sys.stdout.write(json.dumps(next(found)) + "\n")
+        sys.stdout.flush()
+    found.close()

@@ -145,9 +145,9 @@ def _checkpoint() -> Iterator[Path]:
 
 
 def _session(cores: int) -> Any:
-    from thetajoin.spark.session import local_session
+    from thetajoin.spark.session import NARROW_ROWS, local_session
 
-    return local_session(cores, memory="6g", shuffle_partitions=cores)
+    return local_session(cores, memory="6g", shuffle_partitions=cores, settings=NARROW_ROWS)
 
 
 def _fill(window: int, rows: int) -> int:

@@ -86,7 +86,7 @@ def run_demo(config: DemoConfig) -> None:
         spark = session.local_session(
             cores,
             memory="2g",
-            settings=session.LOCAL_CHECKPOINTS,
+            settings={**session.LOCAL_CHECKPOINTS, **session.NARROW_ROWS},
             scratch=scratch,
             log=config.out / "spark.log",
         )

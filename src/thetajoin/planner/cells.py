@@ -10,7 +10,7 @@ its held rows over some cells, the rows streamed past it over others.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -182,10 +182,11 @@ def _split(
     whole = _group(slices, 0, len(slices.held))
     low, high = whole.cost / tasks / 4, max(whole.cost, 1.0)
     best = _greedy(slices, high, owes, most_held)
+    assert best is not None
     for _ in range(9):
         middle = (low + high) / 2
-        tried = _greedy(slices, middle, owes, most_held)
-        if sum(group.cells for group in tried[1]) <= tasks:
+        tried = _greedy(slices, middle, owes, most_held, tasks)
+        if tried is not None:
             best, high = tried, middle
         else:
             low = middle
@@ -199,13 +200,16 @@ def _group(slices: _Slices, start: int, end: int) -> Group:
 
 
 def _greedy(
-    slices: _Slices, limit: float, owes: bool, most_held: int
-) -> tuple[list[tuple[int, int]], list[Group]]:
-    """Fill groups one after another up to a cost; deal out what alone exceeds it."""
+    slices: _Slices, limit: float, owes: bool, most_held: int, most_cells: float = np.inf
+) -> tuple[list[tuple[int, int]], list[Group]] | None:
+    """Fill groups one after another up to a cost; deal out what alone exceeds it.
+
+    None if that takes too many cells.
+    """
     spans: list[tuple[int, int]] = []
     groups: list[Group] = []
     number = len(slices.held)
-    start = 0
+    start = cells = 0
     while start < number:
         met = slices.meets[start].copy()
         held, pairs = slices.held[start], slices.pairs[start]
@@ -213,13 +217,16 @@ def _greedy(
         while end < number:
             wider = met | slices.meets[end]
             more, found = held + slices.held[end], pairs + slices.pairs[end]
-            streamed = float(slices.weights[wider].sum())
+            streamed = slices.weights @ wider
             if more + streamed + PAIR_COST * found > limit or more > most_held:
                 break
             met, held, pairs = wider, more, found
             end += 1
         group = Group(float(held), float(slices.weights[met].sum()), float(pairs))
         groups.append(_dealt(group, limit, owes, most_held))
+        cells += groups[-1].cells
+        if cells > most_cells:
+            return None
         spans.append((start, end))
         start = end
     return spans, groups
@@ -228,6 +235,9 @@ def _greedy(
 def _dealt(group: Group, limit: float, owes: bool, most_held: int) -> Group:
     """A group in as few cells as keep to the limit, or in the cheapest of few."""
     least = max(1, int(np.ceil(group.held / most_held)))
+    fewest = replace(group, held_parts=least)
+    if fewest.cost <= limit:
+        return fewest
     tried = [
         Group(group.held, group.streamed, group.pairs, a, b)
         for a in range(least, least + MOST_DEALT)

@@ -65,11 +65,15 @@ def _check_inside(
     core: JoinCore, plan: CellPlan, rows: Rows, members: NDArray[np.int32], number: int
 ) -> None:
     """Rows outside the box that others are sent by would miss their matches: say so instead."""
-    mask = np.zeros(len(rows.batch), np.bool_)
-    mask[members] = True
+    mask = None
     for at, part in enumerate(rows.batch.parts):
-        chosen = mask[part.rows]
-        columns = [column[chosen] for column in rows.columns[at]]
+        chosen = members
+        if len(part) != len(rows.batch):  # some rows have no part in this conjunction
+            if mask is None:
+                mask = np.zeros(len(rows.batch), np.bool_)
+                mask[members] = True
+            chosen = np.flatnonzero(mask[part.rows]).astype(np.int32)
+        columns = [gather(column, chosen) for column in rows.columns[at]]
         if not plan.boxes.holds(at, columns, number):
             raise _changed(core, plan.held)
 

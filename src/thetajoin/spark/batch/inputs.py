@@ -86,8 +86,7 @@ def prepare(left: Any, right: Any, config: JoinConfig, on: str) -> Inputs:
 
 
 def _by_position(frame: Any) -> Any:
-    quoted = ["`" + name.replace("`", "``") + "`" for name in frame.columns]
-    return frame.select(*[F.col(name).alias(f"c{at}") for at, name in enumerate(quoted)])
+    return frame.toDF(*[f"c{at}" for at in range(len(frame.columns))])
 
 
 def _hash(frame: Any) -> Any:

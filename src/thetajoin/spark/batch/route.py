@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import Side
 from thetajoin.planner.cells import CellPlan
 from thetajoin.planner.routes import held_targets, streamed_targets
@@ -39,6 +40,7 @@ def router(
         given = core.given[sides[0]]
         schema = pa.schema(list(given)[:-1]) if numbered else given
         schema = schema.append(pa.field("hash", pa.int64())) if with_hash else schema
+        slab = Slab()
         next_row = TaskContext.get().partitionId() << TASK_BITS
         for chunk in chunks(batches, schema):
             hashes = None
@@ -58,7 +60,10 @@ def router(
                     else streamed_targets(core, plan, chunk, hashes)
                 )
                 for cell, rows in targets:
-                    part = chunk if len(rows) == chunk.num_rows else chunk.take(pa.array(rows))
+                    part = chunk
+                    if len(rows) < chunk.num_rows:
+                        taken = slab.take(chunk.columns, rows.astype(np.int32))
+                        part = pa.RecordBatch.from_arrays(taken, schema=chunk.schema)
                     columns = [
                         pa.array([cell], pa.int32()),
                         pa.array([side == plan.held]),
