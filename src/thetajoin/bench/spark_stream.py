@@ -26,6 +26,7 @@ MEASURED = 7
 WARM = 25
 TARGETS = {
     "share_of_empty_pipeline": ">= 0.9",
+    "vs_rows_by_spark": "",
     "share_of_empty_pipeline_100": "",
     "vs_constant_key_join": ">= 1000",
     "speedup_2_cores": ">= 1.3",
@@ -51,6 +52,7 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
 
     share = measure("share", 2)
     report.figures["share_of_empty_pipeline"] = share["join"] / share["empty"]
+    report.figures["vs_rows_by_spark"] = share["join"] / share["plain"]
     many = {cores: measure("many", cores) for cores in (2, 1)}
     report.figures["share_of_empty_pipeline_100"] = many[2]["rows_per_s"] / share["empty"]
     report.figures["speedup_2_cores"] = many[2]["rows_per_s"] / many[1]["rows_per_s"]
@@ -103,6 +105,18 @@ def _joined(streams: Streams, window: int, *, empty: bool = False) -> Any:
         self_join=False,
         options={},
         unit_class=EmptyUnit if empty else JoinUnit,
+    )
+
+
+def _plain(streams: Streams) -> Any:
+    from thetajoin.bench.empty_unit import PlainUnit
+    from thetajoin.spark.unit_keys import UNIT_KEYS
+
+    one, two = UNIT_KEYS[:2]
+    rows = streams.side(1).union(streams.side(2))
+    keyed = rows.selectExpr("*", f"IF(id % 2 = 0, {one}, {two}) AS unit")
+    return keyed.groupBy("unit").transformWithStateInPandas(
+        PlainUnit(), "rows bigint", "Append", "None"
     )
 
 
@@ -175,12 +189,17 @@ def alternating(
 
 
 def _share(cores: int, scale: float) -> dict[str, Any]:
-    """One match a row, against units that unpack their rows and emit nothing."""
+    """One match a row, against units that unpack their rows and emit nothing.
+
+    And against what Spark itself costs: the rows grouped and handed over by Spark, each to one
+    operator, that counts them.
+    """
     window, rows = int(WINDOW * scale), int(BATCH * scale)
     streams = Streams(_session(cores), rows, window, 1.0)
     queries = {
         "join": lambda: _joined(streams, window),
         "empty": lambda: _joined(streams, window, empty=True),
+        "plain": lambda: _plain(streams),
     }
     return alternating(queries, window, rows, {})
 
