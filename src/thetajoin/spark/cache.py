@@ -35,6 +35,8 @@ KEPT = 2
 YOUNG_S = 60.0
 # Seconds for which another worker's files are waited for, and between looks.
 PATIENCE_S, LOOK_S = 10.0, 0.005
+# Folders that could not be written: each is told once by a process, not in every micro-batch.
+_TOLD: set[Path] = set()
 
 
 def cache_root() -> Path:
@@ -108,6 +110,9 @@ class SegmentCache:
 
     def _give_up(self, error: OSError) -> None:
         self._broken = True
+        if self.folder in _TOLD:
+            return
+        _TOLD.add(self.folder)
         warnings.warn(
             f"thetajoin: segment files cannot be written to {self.folder} ({error}); "
             "workers will rebuild segments from the state store",
