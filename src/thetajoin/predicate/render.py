@@ -106,6 +106,11 @@ def quote_name(name: str) -> str:
     """
     if _PLAIN.fullmatch(name) and name.upper() not in _keywords():
         return name
+    return backquoted(name)
+
+
+def backquoted(name: str) -> str:
+    """A column name as SQL takes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 
 

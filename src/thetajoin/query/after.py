@@ -17,6 +17,7 @@ from thetajoin.predicate.bind import Binder
 from thetajoin.predicate.evaluate import evaluate
 from thetajoin.predicate.names import Scope
 from thetajoin.predicate.parse import Source, parse
+from thetajoin.predicate.render import backquoted
 
 
 @dataclass(frozen=True)
@@ -46,21 +47,21 @@ class After:
     def _spark(self, found: Any) -> Any:
         if self.where is not None:
             found = found.where(self.where)
-        texts = [f"{text} AS {quoted(name)}" for name, text in self.outputs]
+        texts = [f"{text} AS {backquoted(name)}" for name, text in self.outputs]
         if self.distinct:
             # Whatever such a query is ordered by is an output: see `ordered_by`.
             found = found.selectExpr(*texts).distinct()
-            texts = [quoted(name) for name, _ in self.outputs]
+            texts = [backquoted(name) for name, _ in self.outputs]
         hidden: list[str] = []
         rising: list[bool] = []
         for at, item in enumerate(self.order):
-            texts.append(f"({item.text}) IS NULL AS {quoted(f'_null {at}')}")
-            texts.append(f"{item.text} AS {quoted(f'_order {at}')}")
+            texts.append(f"({item.text}) IS NULL AS {backquoted(f'_null {at}')}")
+            texts.append(f"{item.text} AS {backquoted(f'_order {at}')}")
             hidden += [f"_null {at}", f"_order {at}"]
             rising += [not item.nulls_first, not item.descending]
         shown = found.selectExpr(*texts)
         if hidden:
-            shown = shown.orderBy(*map(quoted, hidden), ascending=rising)
+            shown = shown.orderBy(*map(backquoted, hidden), ascending=rising)
         if self.offset:
             shown = shown.offset(self.offset)
         if self.limit is not None:
@@ -104,8 +105,3 @@ def _ranks(array: pa.Array, item: Order) -> Int64:
     ranks = np.full(len(array), -1 if item.nulls_first else len(array), np.int64)
     ranks[there] = len(array) - 1 - rank if item.descending else rank
     return ranks
-
-
-def quoted(name: str) -> str:
-    """A name as Spark's SQL takes it, whatever is in it."""
-    return "`" + name.replace("`", "``") + "`"

@@ -12,7 +12,8 @@ from sqlglot import exp
 from thetajoin.api import is_spark, join
 from thetajoin.batch.tables import kind_of, to_batch
 from thetajoin.errors import WindowError, nearest
-from thetajoin.query.after import After, Order, quoted
+from thetajoin.predicate.render import backquoted
+from thetajoin.query.after import After, Order
 from thetajoin.query.call import Call, Relation
 from thetajoin.query.columns import Columns, schema_of
 from thetajoin.query.text import Parsed, WindowClause, no_table, parse_query
@@ -174,7 +175,7 @@ class _Compiler:
                 if not own:
                     problem = "ORDER BY of SELECT DISTINCT names something that is not selected"
                     raise query.source.error(f"{problem}: {item.this.sql(dialect='spark')}")
-                over = quoted(own[0])
+                over = backquoted(own[0])
             falling, first = bool(item.args.get("desc")), bool(item.args.get("nulls_first"))
             order.append(Order(over, falling, first))
         return After(outputs, where, query.distinct, order, query.limit, query.offset)
@@ -250,7 +251,7 @@ class _Compiler:
         names = {(alias, name): self.columns.unique(alias, name) for name in mine}
         if is_spark(table):
             chosen = table.selectExpr(
-                *[f"{quoted(name)} AS {quoted(new)}" for (_, name), new in names.items()]
+                *[f"{backquoted(name)} AS {backquoted(new)}" for (_, name), new in names.items()]
             )
         else:
             batch = to_batch(table, ref.alias).select(mine)

@@ -27,7 +27,9 @@ from thetajoin.engine.stream import check_order, check_window
 from thetajoin.errors import OptionError, WindowError
 from thetajoin.predicate import condition_text
 from thetajoin.predicate.nodes import Column
+from thetajoin.predicate.render import backquoted
 from thetajoin.spark.cleanup import clean_up_after
+from thetajoin.spark.columns import by_position
 from thetajoin.spark.frames import check_kinds
 from thetajoin.spark.pack import binary
 from thetajoin.spark.partials import final, merged, partial_batch, partial_schema, spark_schema
@@ -108,7 +110,7 @@ def aggregate_frames(
     ).pruned()
     spec = config.spec()
     left, right = (
-        df.select(*[F.col(_quoted(name)) for name in schema.names])
+        df.select(*[F.col(backquoted(name)) for name in schema.names])
         for df, schema in ((left, config.left_schema), (right, config.right_schema))
     )
     if left.isStreaming and right.isStreaming:
@@ -176,7 +178,7 @@ def _with_table(left: Any, right: Any, config: AggConfig, spec: AggSpec) -> Any:
     side: Side = "l" if left.isStreaming else "r"
     stream, table = (left, right) if left.isStreaming else (right, left)
     output = spark_schema(spec, left, right)
-    return static_totals(_numbered(stream), table, config, side, output, uuid.uuid4().hex[:12])
+    return static_totals(by_position(stream), table, config, side, output, uuid.uuid4().hex[:12])
 
 
 def _closing(
@@ -211,7 +213,7 @@ def _from_tables(left: Any, right: Any, config: AggConfig, spec: AggSpec, units:
     """Every part of one table meets every part of the other in a cell of its own."""
     rows, columns = _cells(left, config, units)
     packed_cells = [
-        _numbered(df).mapInArrow(_cutter(side, rows, columns), CELLS)
+        by_position(df).mapInArrow(_cutter(side, rows, columns), CELLS)
         for side, df in enumerate((left, right))
     ]
     cells = packed_cells[0].union(packed_cells[1])
@@ -231,12 +233,6 @@ def _cells(df: Any, config: AggConfig, units: Any) -> tuple[int, int]:
             units = 4
     rows = math.isqrt(units - 1) + 1
     return rows, -(-units // rows)
-
-
-def _numbered(df: Any) -> Any:
-    """Columns by position: mapInArrow takes a name with a dot or a backtick for a path."""
-    names = enumerate(df.schema.names)
-    return df.select(*[F.col(_quoted(name)).alias(f"c{at}") for at, name in names])
 
 
 def _cutter(
@@ -277,7 +273,3 @@ def _cell_totals(config: AggConfig) -> Callable[[pa.Table], pa.Table]:
         return pa.Table.from_batches([partial_batch(config.aggregator().run(*sides, last=True))])
 
     return totals
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 from thetajoin.engine.block import concat_batches, empty_batch
 from thetajoin.planner.graph import Estimate
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
+from thetajoin.predicate.render import backquoted
 from thetajoin.spark.batch.worker import chunks, from_blob, to_blob
+from thetajoin.spark.columns import by_position
 from thetajoin.spark.stream import arrow_schema
 
 SAMPLED = "input string, total bigint, sample binary"
@@ -32,11 +34,8 @@ class ManyFrames:
             return None
         job = None
         for name, frame in self.frames.items():
-            columns = [
-                F.col(_quoted(column)).alias(f"c{at}") for at, column in enumerate(frame.columns)
-            ]
             schema = self.schemas[name].serialize().to_pybytes()
-            sampled = frame.select(*columns).mapInArrow(_sampler(name, schema), SAMPLED)
+            sampled = by_position(frame).mapInArrow(_sampler(name, schema), SAMPLED)
             job = sampled if job is None else job.union(sampled)
         assert job is not None
         found = job.collect()
@@ -52,7 +51,7 @@ class ManyFrames:
     def input(self, name: str) -> Any:
         """One input as a step takes it."""
         frame = self.frames[name]
-        return frame.select(*[F.col(_quoted(c)).alias(f"{name}.{c}") for c in frame.columns])
+        return frame.select(*[F.col(backquoted(c)).alias(f"{name}.{c}") for c in frame.columns])
 
     def with_one(self, frame: Any) -> Any:
         """The frame with a column that is the same in all rows."""
@@ -60,11 +59,7 @@ class ManyFrames:
 
     def finished(self, frame: Any, columns: dict[str, str]) -> Any:
         """The output's columns in order."""
-        return frame.select(*[F.col(_quoted(c)).alias(shown) for c, shown in columns.items()])
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+        return frame.select(*[F.col(backquoted(c)).alias(shown) for c, shown in columns.items()])
 
 
 def _sampler(

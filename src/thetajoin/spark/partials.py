@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from thetajoin.aggregate.spec import AggSpec, Output
 from thetajoin.aggregate.state import State, scaled
 from thetajoin.predicate.nodes import Column
+from thetajoin.predicate.render import backquoted
 
 PAIRS = "pairs"
 
@@ -99,9 +100,9 @@ def merged(spec: AggSpec) -> list[str]:
 
 def final(spec: AggSpec) -> list[str]:
     """The result's columns over the merged rows, as SQL."""
-    texts = [f"g{at} AS {_quoted(group.name)}" for at, group in enumerate(spec.groups)]
+    texts = [f"g{at} AS {backquoted(group.name)}" for at, group in enumerate(spec.groups)]
     for output in spec.outputs:
-        texts.append(f"{_output(output)} AS {_quoted(output.name)}")
+        texts.append(f"{_output(output)} AS {backquoted(output.name)}")
     return texts
 
 
@@ -132,7 +133,3 @@ def _output(output: Output) -> str:
 
 def _plain(output: Output) -> str:
     return output.text.replace("'", "").replace("\\", "")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

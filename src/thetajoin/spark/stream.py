@@ -26,6 +26,7 @@ from thetajoin.engine.options import Options
 from thetajoin.engine.stream import check_order, check_window, refuse_endless
 from thetajoin.errors import OptionError, SchemaError, WindowError
 from thetajoin.predicate import condition_text
+from thetajoin.predicate.render import backquoted
 from thetajoin.spark.cleanup import clean_up_after
 from thetajoin.spark.pack import HASH, PACKED, packer
 from thetajoin.spark.spec import UnitSpec
@@ -120,19 +121,15 @@ def packed(df: Any, side: int, units: int) -> Any:
     hashed = F.xxhash64(*[_hashable(field) for field in df.schema.fields]).alias(HASH)
     # By position from here on: mapInArrow takes a name with a dot or a backtick for a path.
     columns = [
-        F.col(_quoted(field.name)).alias(f"c{at}") for at, field in enumerate(df.schema.fields)
+        F.col(backquoted(field.name)).alias(f"c{at}") for at, field in enumerate(df.schema.fields)
     ]
     return df.select(*columns, hashed).mapInArrow(packer(side, units), PACKED)
 
 
 def _hashable(field: StructField) -> Any:
     """A column as Spark can hash it; maps it cannot, but their text."""
-    column = F.col(_quoted(field.name))
+    column = F.col(backquoted(field.name))
     return column.cast("string") if "map<" in field.dataType.simpleString() else column
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def take_units(df: Any, how: How, options: dict[str, Any]) -> int:
@@ -220,7 +217,7 @@ def _finished(joined: Any, output: StructType, spec: UnitSpec, left: Any, core: 
     window = core.config.window
     columns = []
     for field in output.fields:
-        column = F.col(_quoted(field.name))
+        column = F.col(backquoted(field.name))
         if isinstance(window, TimeWindow) and field.name == window.left_time:
             # Another join may go on with the left side's event time. A pair comes with the later of
             # its rows, and an unmatched row when its time is past: either is behind by the reach.

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.spec import Side
 from thetajoin.spark.batch.counted import NUMBERS, hidden, numbered, sees
+from thetajoin.spark.columns import by_position
 from thetajoin.window.spec import CountWindow, FullHistory
 
 
@@ -49,9 +50,9 @@ class Inputs:
 def prepare(left: Any, right: Any, config: JoinConfig, on: str) -> Inputs:
     """The inputs of a join that has been checked."""
     self_join, window = config.self_join, config.window
-    frames: dict[Side, Any] = {"l": _by_position(left)}
+    frames: dict[Side, Any] = {"l": by_position(left)}
     if not self_join:
-        frames["r"] = _by_position(right)
+        frames["r"] = by_position(right)
     schemas = {"l": config.left_schema, "r": config.right_schema}
     counted = isinstance(window, CountWindow)
     if isinstance(window, CountWindow):
@@ -63,7 +64,7 @@ def prepare(left: Any, right: Any, config: JoinConfig, on: str) -> Inputs:
         hashes = {side: _hash(frame) for side, frame in frames.items()}
         frames = numbered(frames, (order[0], order[1]), hashes, window)  # type: ignore[assignment, arg-type]
         for side, frame in frames.items():
-            frames[side] = _by_position(frame)
+            frames[side] = by_position(frame)
         on = f"({on}) AND ({sees('l', 'r')} OR {sees('r', 'l')})"
         window = FullHistory()
     for side in ("l", "r"):
@@ -83,10 +84,6 @@ def prepare(left: Any, right: Any, config: JoinConfig, on: str) -> Inputs:
         self_join=False,
     )
     return Inputs(frames, made, self_join, counted)
-
-
-def _by_position(frame: Any) -> Any:
-    return frame.toDF(*[f"c{at}" for at in range(len(frame.columns))])
 
 
 def _hash(frame: Any) -> Any:
