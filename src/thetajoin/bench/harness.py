@@ -99,8 +99,8 @@ def in_turns(
                 stderr=log,
                 text=True,
             )
+            # At the end its input is closed, which has it clean up after itself.
             running[number] = stack.enter_context(process)
-            stack.callback(process.kill)
         for _ in range(rounds):
             for number, process in running.items():
                 assert process.stdin is not None

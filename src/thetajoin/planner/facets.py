@@ -255,7 +255,7 @@ class Rows:
             for sight, columns in zip(sights, self.columns, strict=True)
         ]
 
-    def matching(self, boxes: Boxes, box: int) -> NDArray[np.intp]:
+    def matching(self, boxes: Boxes, box: int) -> NDArray[np.int32]:
         """Rows of the batch that may match a row of the box."""
         found: Mask | None = None
         for at, part in enumerate(self.batch.parts):
@@ -273,10 +273,10 @@ class Rows:
                     mask = passed if mask is None else mask & passed
             rows = part.rows if mask is None else part.rows[mask]
             if len(self.batch.parts) == 1:
-                return rows.astype(np.intp)
+                return rows
             found = np.zeros(len(self.batch), np.bool_) if found is None else found
             found[rows] = True
-        return np.zeros(0, np.intp) if found is None else np.flatnonzero(found)
+        return np.flatnonzero([] if found is None else found).astype(np.int32)
 
 
 def may_match(sights: tuple[Sight, ...], side: Side, boxes: Boxes, probing: Boxes) -> Mask:

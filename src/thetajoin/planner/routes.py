@@ -17,7 +17,7 @@ from thetajoin.planner.cells import CellPlan
 from thetajoin.planner.facets import Rows, sights_of
 from thetajoin.planner.zones import places
 
-Index = NDArray[np.intp]
+Index = NDArray[np.int32]
 Hashes = NDArray[np.uint64]
 Targets = Iterator[tuple[int, Index]]
 
@@ -101,15 +101,15 @@ def streamed_targets(
 
 
 def _deal(
-    rows: NDArray[np.integer], hashes: Hashes | None, parts: int, shift: int
+    rows: Index, hashes: Hashes | None, parts: int, shift: int
 ) -> Iterator[tuple[int, Index]]:
     """Rows dealt out by bits of their hash."""
     if parts == 1:
-        yield 0, rows.astype(np.intp)
+        yield 0, rows
         return
     assert hashes is not None
     part = (hashes[rows] >> np.uint64(shift)) % np.uint64(parts)
     for number in range(parts):
         chosen = rows[part == number]
         if len(chosen):
-            yield number, chosen.astype(np.intp)
+            yield number, chosen

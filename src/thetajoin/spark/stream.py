@@ -28,6 +28,7 @@ from thetajoin.errors import OptionError, SchemaError, WindowError
 from thetajoin.predicate import condition_text
 from thetajoin.predicate.render import backquoted
 from thetajoin.spark.cleanup import clean_up_after
+from thetajoin.spark.columns import by_position, hashed
 from thetajoin.spark.pack import HASH, PACKED, packer
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.static import static_join
@@ -118,18 +119,8 @@ def stream_join(
 
 def packed(df: Any, side: int, units: int) -> Any:
     """A side's rows as blobs, a row for each unit."""
-    hashed = F.xxhash64(*[_hashable(field) for field in df.schema.fields]).alias(HASH)
-    # By position from here on: mapInArrow takes a name with a dot or a backtick for a path.
-    columns = [
-        F.col(backquoted(field.name)).alias(f"c{at}") for at, field in enumerate(df.schema.fields)
-    ]
-    return df.select(*columns, hashed).mapInArrow(packer(side, units), PACKED)
-
-
-def _hashable(field: StructField) -> Any:
-    """A column as Spark can hash it; maps it cannot, but their text."""
-    column = F.col(backquoted(field.name))
-    return column.cast("string") if "map<" in field.dataType.simpleString() else column
+    frame = by_position(df)
+    return frame.withColumn(HASH, hashed(frame)).mapInArrow(packer(side, units), PACKED)
 
 
 def take_units(df: Any, how: How, options: dict[str, Any]) -> int:

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.spec import Side
 from thetajoin.spark.batch.counted import NUMBERS, hidden, numbered, sees
-from thetajoin.spark.columns import by_position
+from thetajoin.spark.columns import by_position, hashed
 from thetajoin.window.spec import CountWindow, FullHistory
 
 
@@ -28,10 +27,6 @@ class Inputs:
     config: JoinConfig
     is_self_join: bool
     counted: bool
-
-    def hashed(self, frame: Any) -> Any:
-        """A hash of all columns."""
-        return _hash(frame)
 
     def shown(self, core: JoinCore) -> tuple[int, ...] | None:
         """Positions of the output columns that are the user's."""
@@ -61,7 +56,7 @@ def prepare(left: Any, right: Any, config: JoinConfig, on: str) -> Inputs:
             f"c{schemas[side].names.index(name)}"
             for side, name in zip(("l", "r"), config.order_by, strict=True)
         ]
-        hashes = {side: _hash(frame) for side, frame in frames.items()}
+        hashes = {side: hashed(frame) for side, frame in frames.items()}
         frames = numbered(frames, (order[0], order[1]), hashes, window)  # type: ignore[assignment, arg-type]
         for side, frame in frames.items():
             frames[side] = by_position(frame)
@@ -84,12 +79,3 @@ def prepare(left: Any, right: Any, config: JoinConfig, on: str) -> Inputs:
         self_join=False,
     )
     return Inputs(frames, made, self_join, counted)
-
-
-def _hash(frame: Any) -> Any:
-    """A hash of a frame's columns; of maps Spark can only hash the text."""
-    columns = []
-    for field in frame.schema.fields:
-        is_map = "map<" in field.dataType.simpleString()
-        columns.append(F.col(field.name).cast("string") if is_map else F.col(field.name))
-    return F.xxhash64(*columns)

@@ -38,6 +38,7 @@ from thetajoin.spark.batch.named import named_router, plan_named, the_comparison
 from thetajoin.spark.batch.options import BatchOptions
 from thetajoin.spark.batch.route import ROUTED, router
 from thetajoin.spark.batch.summary import Summary, estimated_bytes, look
+from thetajoin.spark.columns import hashed
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.stream import arrow_schema, output_schema
 from thetajoin.window.spec import CountWindow, FullHistory, Window
@@ -215,7 +216,7 @@ class _Join:
         for sides in (SIDES,) if inputs.is_self_join else roles:
             frame = inputs.frames[sides[0]]
             if with_hash:
-                frame = frame.withColumn("hash", inputs.hashed(frame))
+                frame = frame.withColumn("hash", hashed(frame))
             route = router(
                 self.spec,
                 plan,

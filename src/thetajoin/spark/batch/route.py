@@ -62,7 +62,7 @@ def router(
                 for cell, rows in targets:
                     part = chunk
                     if len(rows) < chunk.num_rows:
-                        taken = slab.take(chunk.columns, rows.astype(np.int32))
+                        taken = slab.take(chunk.columns, rows)
                         part = pa.RecordBatch.from_arrays(taken, schema=chunk.schema)
                     columns = [
                         pa.array([cell], pa.int32()),
