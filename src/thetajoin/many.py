@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from thetajoin.api import is_spark, join
+from thetajoin.batch.keys import Int64
 from thetajoin.batch.tables import from_table, kind_of, to_batch
+from thetajoin.engine.intake import Ordering
+from thetajoin.engine.spec import compare_columns
 from thetajoin.engine.stream import check_window
-from thetajoin.errors import OptionError, SchemaError, WindowError
+from thetajoin.errors import OptionError, SchemaError
 from thetajoin.planner.graph import Estimate, Step, order_joins, qualified
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.predicate.graph import conjuncts
+from thetajoin.window.counted import first_seen, hidden, last_seeing, sees
 from thetajoin.window.many import between, pair_window
-from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow, Window
+from thetajoin.window.spec import CountWindow, TimeWindow, Window
 
 # A column that only a cross join has.
 ONE = "__thetajoin_one"
@@ -36,7 +42,9 @@ def join_many(
     given order), so the cost is that of the largest result on the way. Columns come in the order of
     the inputs; one whose name an earlier input has gets ``_`` and its input's name. Under a
     `TimeWindow` the times of every two rows of a result lie within it, the window's left being the
-    input that was given first. An input that nothing connects is an error, unless `cross` is true.
+    input that was given first. Under a `CountWindow` (tables only) rows of all inputs are taken in
+    the order of `order_by`, one column's name or one for each input, and the latest row of a result
+    sees its others. An input that nothing connects is an error, unless `cross` is true.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> r, s, t = (pa.table({"x": x}) for x in ([1, 5], [2, 6], [2, 3]))
@@ -44,15 +52,16 @@ def join_many(
     {'x': [1, 1], 'x_s': [2, 2], 'x_t': [2, 3]}
     """
     names = _check(inputs, window, order_by)
+    tables: Any
     if is_spark(inputs[names[0]]):
         from thetajoin.spark.many import ManyFrames
 
-        frames = ManyFrames(inputs)
-        parts = conjuncts(on, frames.schemas)
-        steps = order_joins(names, parts, frames.estimate(), cross=cross)
-        return _folded(frames, steps, window, options)
-    tables = _Tables(inputs)
+        tables = ManyFrames(inputs)
+    else:
+        tables = _Tables(inputs)
     parts = conjuncts(on, tables.schemas)
+    if isinstance(window, CountWindow):
+        tables.number(window, _orders(order_by, tables.schemas))
     steps = order_joins(names, parts, tables.estimate(), cross=cross)
     return _folded(tables, steps, window, options)
 
@@ -74,13 +83,10 @@ def _check(inputs: Any, window: Window | None, order_by: Any) -> list[str]:
         raise SchemaError(
             f"input {spark[0]!r} is a Spark DataFrame and {other!r} is not: make all of them one"
         )
-    if window is not None and isinstance(check_window(window), CountWindow):
-        raise WindowError(
-            "join_many takes a TimeWindow or FullHistory(): a CountWindow counts the rows of two "
-            "inputs; join these two first"
-        )
-    if order_by is not None:
-        raise OptionError("order_by goes with a CountWindow, which join_many does not take")
+    if window is not None:
+        check_window(window)
+    if order_by is not None and not isinstance(window, CountWindow):
+        raise OptionError("order_by goes with a CountWindow")
     return names
 
 
@@ -91,6 +97,11 @@ class _Tables:
         self.batches = {name: to_batch(table, name) for name, table in inputs.items()}
         self.schemas = {name: batch.schema for name, batch in self.batches.items()}
         self.kind = kind_of(next(iter(inputs.values())))
+        self.numbers: dict[str, dict[str, Int64]] = {}
+
+    def number(self, window: CountWindow, orders: dict[str, str] | None) -> None:
+        """Let rows carry the numbers that tell which see each other."""
+        self.numbers = _numbers(self.batches, window, orders)
 
     def estimate(self) -> Estimate:
         """Rows and samples of the tables."""
@@ -99,7 +110,10 @@ class _Tables:
 
     def input(self, name: str) -> pa.Table:
         """One input as a step takes it."""
-        return pa.Table.from_batches([qualified(self.batches[name], name)])
+        table = pa.Table.from_batches([qualified(self.batches[name], name)])
+        for number, values in self.numbers.get(name, {}).items():
+            table = table.append_column(hidden(name, number), pa.array(values))
+        return table
 
     def with_one(self, table: pa.Table) -> pa.Table:
         """The table with a column that is the same in all rows."""
@@ -132,12 +146,66 @@ def _folded(
                 between(window, other, step.name, names, tables.schemas)
                 for other in step.joined[1:]
             ]
-        joined = join(left, right, texts, window=own or _unbounded(window), **options)
+        if isinstance(window, CountWindow):
+            own = None
+            texts += [_seeing(other, step, names) for other in step.joined]
+        joined = join(left, right, texts, window=own, **options)
     return tables.finished(joined, _output(tables.schemas))
 
 
-def _unbounded(window: Window | None) -> Window | None:
-    return window if isinstance(window, FullHistory) else None
+def _orders(order_by: Any, schemas: Mapping[str, pa.Schema]) -> dict[str, str] | None:
+    """The column that orders each input's rows, whose types compare; None for as they come."""
+    if order_by is None:
+        return None
+    columns = [order_by] * len(schemas) if isinstance(order_by, str) else order_by
+    if not isinstance(columns, (list, tuple)) or not all(isinstance(c, str) for c in columns):
+        raise OptionError(f"order_by={order_by!r}: give a column name, or one for each input")
+    if len(columns) != len(schemas):
+        raise OptionError(f"order_by has {len(columns)} names for {len(schemas)} inputs")
+    orders = dict(zip(schemas, columns, strict=True))
+    for name, column in orders.items():
+        if column not in schemas[name].names:
+            has = ", ".join(schemas[name].names)
+            raise SchemaError(f"order_by column {column!r} is not in input {name!r}; it has {has}")
+    for x, y in combinations(schemas, 2):
+        compare_columns(orders[x], orders[y], schemas[x], schemas[y])
+    return orders
+
+
+def _numbers(
+    batches: Mapping[str, pa.RecordBatch], window: CountWindow, orders: dict[str, str] | None
+) -> dict[str, dict[str, Int64]]:
+    """What the rows of each input carry (see `thetajoin.window.counted`), as the rows are."""
+    found: dict[str, dict[str, Int64]] = {name: {} for name in batches}
+    for (i, x), (j, y) in combinations(enumerate(batches), 2):
+        pair = None
+        if orders is not None:
+            schemas = batches[x].schema, batches[y].schema
+            pair = compare_columns(orders[x], orders[y], *schemas)
+        places, before = Ordering(pair).places(batches[x], batches[y])
+        index = [_as_they_are(np.arange(len(b)), p) for b, p in zip(before, places, strict=True)]
+        before = [_as_they_are(b, p) for b, p in zip(before, places, strict=True)]
+        found[x] |= {f"first_{j}": first_seen(before[0], window)}
+        found[x] |= {"last": last_seeing(index[0], window)}
+        found[y] |= {"index": index[1], f"before_{i}": before[1]}
+    return found
+
+
+def _as_they_are(values: Int64, places: Any) -> Int64:
+    """Values that belong to rows in an order, for the rows as they are."""
+    if places is None:
+        return values
+    result = np.empty_like(values)
+    result[places] = values
+    return result
+
+
+def _seeing(other: str, step: Step, names: list[str]) -> str:
+    """That a row which is there and the one which comes in see each other."""
+    sides = {other: "l", step.name: "r"}
+    x, y = sorted(sides, key=names.index)
+    first, second = (f"{sides[name]}.{hidden(name, '{}')}" for name in (x, y))
+    return sees(first, second, (names.index(x), names.index(y)))
 
 
 def _output(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:

@@ -143,6 +143,58 @@ def test_every_two_rows_lie_in_a_time_window(window, unit):
     assert found(got) == near
 
 
+def seen_by_the_latest(keys: list[list[Any]], size: int, slide: int) -> set[tuple[int, ...]]:
+    """Rows by number, one of each input, of which the latest to come sees the others.
+
+    Row by row as the definition has it; NULL comes first, and the input given first on a tie.
+    """
+    rows = [
+        (k is not None, k or 0, at, i) for at, own in enumerate(keys) for i, k in enumerate(own)
+    ]
+    counts, results = [0] * len(keys), set()
+    place: list[dict[int, int]] = [{} for _ in keys]
+    for *_, at, row in sorted(rows):
+        first = [slide * -(-max(0, n - size) // slide) for n in counts]
+        visible = [[r for r, n in p.items() if n >= f] for p, f in zip(place, first, strict=True)]
+        visible[at] = [row]
+        results.update(product(*visible))
+        place[at][row] = counts[at]
+        counts[at] += 1
+    return results
+
+
+KEYS = st.lists(own.nullable_ints, max_size=9)
+
+
+@own.examples(60)
+@given(KEYS, KEYS, KEYS, st.integers(1, 6), st.integers(1, 8), st.booleans())
+def test_the_latest_row_sees_the_others_in_a_count_window(r, s, t, size, slide, ordered):
+    keys = [r, s, t]
+    inputs = tables(*[[(k, i % 3) for i, k in enumerate(own_keys)] for own_keys in keys])
+    order = "a" if ordered else None
+    window = tj.CountWindow(size, slide)
+    got = tj.join_many(inputs, "r.b <= s.b AND s.b != t.b", window=window, order_by=order)
+    # As they come: all rows of an input after those of the inputs before.
+    taken = keys if ordered else [[at] * len(own_keys) for at, own_keys in enumerate(keys)]
+    near = Counter(
+        (i, j, k) for i, j, k in seen_by_the_latest(taken, size, slide) if i % 3 <= j % 3 != k % 3
+    )
+    assert found(got) == near
+
+
+def test_a_count_window_over_two_is_that_of_join():
+    random = np.random.default_rng(2)
+    inputs = tables(
+        *[[tuple(row) for row in random.integers(0, 9, (40, 2))] for _ in "rs"], names="rs"
+    )
+    window = tj.CountWindow(5, 2)
+    got = tj.join_many(inputs, "r.b < s.b", window=window, order_by=["a", "id"])
+    expected = tj.join(inputs["r"], inputs["s"], "l.b < r.b", window=window, order_by=("a", "id"))
+    ids = zip(expected["id"].to_pylist(), expected["id_right"].to_pylist(), strict=True)
+    assert found(got, "rs") == Counter(ids)
+    assert expected.num_rows
+
+
 def test_the_smallest_join_comes_first():
     from thetajoin.many import _Tables
     from thetajoin.planner.graph import order_joins
@@ -200,7 +252,9 @@ def test_inputs_that_are_wrong():
         ({"r r": table, "s": table}, {}, "plain word"),
         ({"r": table, "R": table}, {}, "case only"),
         ({"r": table, "s": [1]}, {}, "list"),
-        (good, {"window": tj.CountWindow(5)}, "CountWindow"),
+        (good, {"window": tj.CountWindow(5), "order_by": "y"}, "'y' is not in input 'r'"),
+        (good, {"window": tj.CountWindow(5), "order_by": ("x", "x")}, "2 names for 3 inputs"),
+        (good, {"window": tj.CountWindow(5), "order_by": 3}, "one for each input"),
         (good, {"window": tj.TimeWindow(5, time=("x", "y"))}, "one column"),
         (good, {"order_by": "x"}, "order_by"),
         (good, {"thread": 1}, "threads"),

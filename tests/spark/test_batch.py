@@ -213,3 +213,36 @@ def test_three_tables(frames: tuple[Any, Any]) -> None:
     assert rows[0] == rows[1]
     assert got.column_names == expected.column_names
     assert expected.num_rows > 0
+
+
+def test_a_cross_join_of_three(frames: tuple[Any, Any]) -> None:
+    left, right = frames
+    on = "l.a > 3 AND r.b > 3 AND m.a = 1 AND l.lid < m.lid"
+    got = tj.join_many({"l": left, "r": right, "m": left}, on, cross=True).toArrow()
+    inputs = {"l": table(L, LEFT), "r": table(R, RIGHT), "m": table(L, LEFT)}
+    expected = tj.join_many(inputs, on, cross=True)
+    assert got.column_names == expected.column_names
+    key = [(name, "ascending") for name in ("lid", "rid", "lid_m")]
+    assert got.select(["lid", "rid", "lid_m"]).sort_by(key) == (
+        expected.select(["lid", "rid", "lid_m"]).sort_by(key)
+    )
+    assert expected.num_rows > 0
+
+
+@pytest.mark.parametrize("window", [tj.CountWindow(7), tj.CountWindow(6, 4), tj.CountWindow(2, 5)])
+def test_three_tables_in_a_count_window(frames: tuple[Any, Any], window: tj.CountWindow) -> None:
+    left, right = frames
+    on, order = "l.a <= r.b AND r.d >= m.c", ("t", "t", "lid")
+    got = tj.join_many({"l": left, "r": right, "m": left}, on, window=window, order_by=order)
+    # Rows of one table that tie are ordered by a hash on Spark, so these do not tie.
+    inputs = {"l": table(L, LEFT), "r": table(R, RIGHT), "m": table(L, LEFT)}
+    expected = tj.join_many(inputs, on, window=window, order_by=order)
+    key = ["lid", "rid", "lid_m"]
+    rows = [
+        Counter(zip(*(t[c].to_pylist() for c in key), strict=True))
+        for t in (got.toArrow(), expected)
+    ]
+    assert rows[0] == rows[1]
+    assert expected.num_rows > 0
+    with pytest.raises(ThetaJoinError, match="needs order_by"):
+        tj.join_many({"l": left, "r": right, "m": left}, on, window=window)

@@ -60,5 +60,8 @@ def test_three_streams(streams: Streams, seconds: int | None) -> None:
 
 def test_a_stream_without_a_window(streams: Streams) -> None:
     made(streams)
+    inputs = {name: streams.read(name) for name in "rsu"}
     with pytest.raises(tj.ThetaJoinError, match="FullHistory"):
-        tj.join_many({name: streams.read(name) for name in "rsu"}, ON)
+        tj.join_many(inputs, ON)
+    with pytest.raises(tj.ThetaJoinError, match="join_many of streams"):
+        tj.join_many(inputs, ON, window=tj.CountWindow(5), order_by="x")

@@ -10,12 +10,16 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from thetajoin.engine.block import concat_batches, empty_batch
+from thetajoin.errors import WindowError
 from thetajoin.planner.graph import Estimate
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.predicate.render import backquoted
+from thetajoin.spark.batch.counted import numbered
 from thetajoin.spark.batch.worker import chunks, from_blob, to_blob
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.stream import arrow_schema
+from thetajoin.window.counted import carried, hidden
+from thetajoin.window.spec import CountWindow
 
 SAMPLED = "input string, total bigint, sample binary"
 _ONE = "__thetajoin_one"
@@ -27,6 +31,7 @@ class ManyFrames:
     def __init__(self, inputs: Mapping[str, Any]) -> None:
         self.frames = dict(inputs)
         self.schemas = {name: arrow_schema(frame) for name, frame in inputs.items()}
+        self.carrying: dict[str, Any] = {}
 
     def estimate(self) -> Estimate | None:
         """Rows and samples of the tables, read in one job; None where one of them streams."""
@@ -48,10 +53,29 @@ class ManyFrames:
             samples[name] = sample_of(whole, SAMPLE_ROWS)
         return Estimate(rows, samples)
 
+    def number(self, window: CountWindow, orders: dict[str, str] | None) -> None:
+        """Let rows carry the numbers that tell which see each other."""
+        if any(frame.isStreaming for frame in self.frames.values()):
+            raise WindowError(
+                "join_many of streams takes a TimeWindow or FullHistory(): a CountWindow counts "
+                "the rows of two streams; join these two first"
+            )
+        if orders is None:
+            raise WindowError(
+                "a CountWindow on Spark needs order_by, a column (or one for each input) that "
+                "orders the rows"
+            )
+        places = [self.schemas[name].names.index(column) for name, column in orders.items()]
+        for at, (name, frame) in enumerate(numbered(self.frames, places, window).items()):
+            numbers = [hidden(name, number) for number in carried(at, len(orders))]
+            self.carrying[name] = frame.toDF(*self._qualified(name), *numbers)
+
+    def _qualified(self, name: str) -> list[str]:
+        return [f"{name}.{column}" for column in self.frames[name].columns]
+
     def input(self, name: str) -> Any:
         """One input as a step takes it."""
-        frame = self.frames[name]
-        return frame.select(*[F.col(backquoted(c)).alias(f"{name}.{c}") for c in frame.columns])
+        return self.carrying.get(name) or self.frames[name].toDF(*self._qualified(name))
 
     def with_one(self, frame: Any) -> Any:
         """The frame with a column that is the same in all rows."""

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.spec import Side
-from thetajoin.spark.batch.counted import NUMBERS, hidden, numbered, sees
-from thetajoin.spark.columns import by_position, hashed
+from thetajoin.spark.batch.counted import numbered
+from thetajoin.spark.columns import by_position
+from thetajoin.window.counted import carried, hidden, sees
 from thetajoin.window.spec import CountWindow, FullHistory
 
 
@@ -20,18 +21,19 @@ class Inputs:
 
     frames: columns ``c0, c1, ...``, because a name with a dot would be taken for a path.
     is_self_join: the one table is read once and its rows take both parts; each row is numbered by
-    the task that reads it, and pairs of a row with itself are left out.
+    the task that reads it, and pairs of a row with itself are left out. added: names of columns
+    that only serve this join.
     """
 
     frames: dict[Side, Any]
     config: JoinConfig
     is_self_join: bool
-    counted: bool
+    added: frozenset[str]
 
     def shown(self, core: JoinCore) -> tuple[int, ...] | None:
         """Positions of the output columns that are the user's."""
         names = core.layout.schema.names
-        shown = tuple(at for at, name in enumerate(names) if not name.startswith("__thetajoin_"))
+        shown = tuple(at for at, name in enumerate(names) if name not in self.added)
         return None if len(shown) == len(names) else shown
 
     def apart(self, core: JoinCore) -> tuple[int, int] | None:
@@ -48,25 +50,26 @@ def prepare(left: Any, right: Any, config: JoinConfig, on: str) -> Inputs:
     frames: dict[Side, Any] = {"l": by_position(left)}
     if not self_join:
         frames["r"] = by_position(right)
-    schemas = {"l": config.left_schema, "r": config.right_schema}
-    counted = isinstance(window, CountWindow)
+    schemas: dict[Side, pa.Schema] = {"l": config.left_schema, "r": config.right_schema}
+    numbers: dict[Side, list[str]] = {"l": [], "r": []}
     if isinstance(window, CountWindow):
         assert config.order_by is not None
         order = [
-            f"c{schemas[side].names.index(name)}"
-            for side, name in zip(("l", "r"), config.order_by, strict=True)
+            schemas[side].names.index(name)
+            for side, name in zip(schemas, config.order_by, strict=True)
         ]
-        hashes = {side: hashed(frame) for side, frame in frames.items()}
-        frames = numbered(frames, (order[0], order[1]), hashes, window)  # type: ignore[assignment, arg-type]
-        for side, frame in frames.items():
-            frames[side] = by_position(frame)
-        on = f"({on}) AND ({sees('l', 'r')} OR {sees('r', 'l')})"
+        frames = numbered(frames, order, window)  # type: ignore[arg-type, assignment]
+        numbers = {"l": carried(0, 2), "r": carried(1, 2)}
+        if self_join:
+            numbers["l"] = numbers["r"] = [*numbers["l"], *numbers["r"]]
+        x, y = (f"{side}.{hidden(side, '{}')}" for side in schemas)
+        on = f"({on}) AND {sees(x, y, (0, 1))}"
         window = FullHistory()
-    for side in ("l", "r"):
-        extra = [hidden(side, name) for name in NUMBERS] if counted else []
-        extra += [hidden(side, "row")] if self_join else []
-        for name in extra:
-            schemas[side] = schemas[side].append(pa.field(name, pa.int64()))
+    added = set()
+    for side, names in numbers.items():
+        for name in [*names, "row"] if self_join else names:
+            schemas[side] = schemas[side].append(pa.field(hidden(side, name), pa.int64()))
+            added.add(hidden(side, name))
     if self_join:
         frames["r"] = frames["l"]
     made = replace(
@@ -78,4 +81,4 @@ def prepare(left: Any, right: Any, config: JoinConfig, on: str) -> Inputs:
         order_by=None,
         self_join=False,
     )
-    return Inputs(frames, made, self_join, counted)
+    return Inputs(frames, made, self_join, frozenset(added))
