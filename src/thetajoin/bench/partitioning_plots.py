@@ -17,11 +17,15 @@ MEASURES = {
 
 
 def draw(report: Report, folder: Path) -> list[Path]:
-    """One image for the two-way joins, one for each series of partitions and windows."""
+    """Images of joins of two and of three, of t-tests, and of partitions and windows in series."""
     import matplotlib
 
     matplotlib.use("Agg")
-    paths = [_bars(report, folder / "partitionings.png")]
+    paths = [
+        _bars(report, folder / "partitionings.png"),
+        _three(report, folder / "partitionings-three.png"),
+        _t_tests(report, folder / "partitionings-t-tests.png"),
+    ]
     for name in ("partitions", "windows"):
         for case, rows in report.details[name].items():
             paths.append(_lines(rows, name, case, folder / f"partitionings-{name}-{case}.png"))
@@ -44,6 +48,38 @@ def _bars(report: Report, path: Path) -> Path:
                 ax.axhline(rows["prefap"]["results"], color="#cc3311", linestyle=":")
             if measure.startswith("balance"):
                 ax.axhline(1.0, color="#cc3311", linestyle=":")
+    return _saved(figure, path)
+
+
+def _three(report: Report, path: Path) -> Path:
+    """Figures 9 and 10; like the paper without those that compare nearly all pairs."""
+    import matplotlib.pyplot as plt
+
+    shown = ("cfs", "ftj", "prefap", "default")
+    figure, grid = plt.subplots(2, 2, figsize=(9, 5.6))
+    for axes, case in zip(grid, report.details["three-way"].values(), strict=True):
+        rows = {way: case["rows"][way] for way in shown}
+        for ax, measure in zip(axes, ("cartesian_products", "ms"), strict=True):
+            ax.bar(list(rows), [row[measure] for row in rows.values()], color="#4477aa")
+            ax.set_title(f"{case['title']}, {MEASURES[measure]}", fontsize=9)
+            ax.tick_params(labelsize=8)
+        axes[0].axhline(rows["prefap"]["results"], color="#cc3311", linestyle=":")
+    return _saved(figure, path)
+
+
+def _t_tests(report: Report, path: Path) -> Path:
+    """Figure 11; a bar above the line says that Prefap is below FTJ, chance apart."""
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    found = report.details["p-values"]
+    figure, grid = plt.subplots(1, len(found), figsize=(12, 3))
+    for ax, (case, values) in zip(grid, found.items(), strict=True):
+        names = [MEASURES[measure].replace(" ", "\n") for measure in values]
+        ax.bar(names, [-np.log10(max(p, 1e-300)) for p in values.values()], color="#4477aa")
+        ax.axhline(-np.log10(0.05), color="#cc3311", linestyle=":")
+        ax.set_title(f"{case}: -log10(p)", fontsize=9)
+        ax.tick_params(labelsize=8)
     return _saved(figure, path)
 
 

@@ -28,7 +28,7 @@ from thetajoin.planner.facets import sights_of
 from thetajoin.planner.routes import held_targets, streamed_targets
 from thetajoin.planner.zones import summarise
 from thetajoin.routing.metrics import Measures, balance, count_results, measure, spread
-from thetajoin.routing.prefap import NAMED, Partitioned, Partitioning, named, partition
+from thetajoin.routing.prefap import NAMED, Partitioning, named, partition
 
 PROCESSES = 4
 RUNS = 30
@@ -225,15 +225,61 @@ def ablation(left: Stream, right: Stream, op: str) -> dict[str, Any]:
     return rows
 
 
+@dataclass(frozen=True)
+class Chain:
+    """One of the paper's joins of three streams, ``R op S op T``."""
+
+    name: str
+    streams: Callable[[int], tuple[Stream, Stream, Stream]]
+    ops: tuple[str, str]
+
+
+_YEARS, _BEFORE = ("2010-03-01", "2013-03-01"), ("2007-03-01", "2010-03-01")
+
+
+def _three_prices(seed: int) -> tuple[Stream, Stream, Stream]:
+    """Those of the paper's own length; nine in ten days of them, others for each seed above 0."""
+    whole = prices("AAPL", *_YEARS), prices("GOOG", *_YEARS), prices("GOOG", *_BEFORE)
+    first, second, third = (
+        _share(stream, len(stream), 3 * seed + at) for at, stream in enumerate(whole)
+    )
+    return first, second, third
+
+
+CHAINS = {
+    "uniform": Chain(
+        "Figure 9: uniform R < S <= T",
+        lambda s: (
+            uniform(20, 50, 1000, 3 * s + 1),
+            uniform(10, 40, 1000, 3 * s + 2),
+            uniform(0, 30, 1000, 3 * s + 3),
+        ),
+        ("<", "<="),
+    ),
+    "prices": Chain("Figure 10: prices R >= S < T", _three_prices, (">=", "<")),
+}
+
+
 def three_way(
-    streams: tuple[Stream, Stream, Stream], ops: tuple[str, str], how: Partitioning
-) -> tuple[int, int]:
-    """Cartesian products and results of ``R op S op T``: two streams, then their result and T."""
-    first = partition(streams[0], streams[1], ops[0], how)
+    streams: tuple[Stream, Stream, Stream], ops: tuple[str, str], how: Partitioning | None
+) -> dict[str, float]:
+    """Two streams first, then their result and the third; None for our own partitioning."""
     middle = np.repeat(streams[1], _matches(streams[0], streams[1], ops[0]))
-    second: Partitioned = partition(middle, streams[2], ops[1], how)
-    results = count_results(middle, streams[2], ops[1])
-    return first.cartesian_products + second.cartesian_products, results
+    steps = (streams[0], streams[1], ops[0]), (middle, streams[2], ops[1])
+    products, milliseconds = 0, 0.0
+    for left, right, op in steps:
+        expected = count_results(left, right, op)
+        if how is None:
+            measures, seconds = default(left, right, op)
+            found = compared = measures.cartesian_products
+        else:
+            compared = partition(left, right, op, how).cartesian_products
+            found, seconds = joined(left, right, op, how)
+        if found != expected:
+            raise RuntimeError(f"a join of three found {found} pairs, not {expected}")
+        products += compared
+        milliseconds += seconds * 1000
+    return {"cartesian_products": products, "results": expected, "ms": milliseconds}
 
 
 def _matches(left: Stream, right: Stream, op: str) -> Any:
@@ -244,25 +290,34 @@ def _matches(left: Stream, right: Stream, op: str) -> Any:
     return len(ordered) - np.searchsorted(ordered, right, "right" if op == ">" else "left")
 
 
-def significance(case: Case) -> dict[str, float]:
+def significance(run: Callable[[int, str], dict[str, float]]) -> dict[str, float]:
     """Figure 11: one-sided t-tests over 30 runs that Prefap's measures are below FTJ's."""
     from scipy.stats import ttest_ind
 
     samples: dict[str, dict[str, list[float]]] = {}
-    for run in range(RUNS):
-        left, right = case.streams(run + 1)
+    for number in range(RUNS):
         for name in ("prefap", "ftj"):
-            how = named(name)
-            measures = measure(
-                left, right, case.op, partition(left, right, case.op, how), PROCESSES
-            )
-            row = _row(measures, joined(left, right, case.op, how)[1])
-            for key in ("cartesian_products", "ms", "balance_in", "balance_out"):
-                samples.setdefault(key, {}).setdefault(name, []).append(row[key])
+            for key, value in run(number + 1, name).items():
+                samples.setdefault(key, {}).setdefault(name, []).append(value)
     return {
         key: float(ttest_ind(values["prefap"], values["ftj"], alternative="less").pvalue)
         for key, values in samples.items()
+        if key in ("cartesian_products", "ms", "balance_in", "balance_out")
     }
+
+
+def _two_way_run(case: Case) -> Callable[[int, str], dict[str, float]]:
+    def run(seed: int, name: str) -> dict[str, float]:
+        left, right = case.streams(seed)
+        made = partition(left, right, case.op, named(name))
+        measures = measure(left, right, case.op, made, PROCESSES)
+        return _row(measures, joined(left, right, case.op, named(name))[1])
+
+    return run
+
+
+def _three_way_run(chain: Chain) -> Callable[[int, str], dict[str, float]]:
+    return lambda seed, name: three_way(chain.streams(seed), chain.ops, named(name))
 
 
 def run(progress: Progress, scale: float = 1.0) -> Report:
@@ -292,7 +347,11 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
         "prices": {n: compare(*_long_prices(n), ">") for n in (500, 1000, 2000, 3000)},
     }
     progress(f"t-tests over {RUNS} runs (Figure 11)")
-    report.details["p-values"] = {name: significance(CASES[name]) for name in ("zipf", "wind")}
+    report.details["p-values"] = {
+        "Zipf": significance(_two_way_run(CASES["zipf"])),
+        "wind speed": significance(_two_way_run(CASES["wind"])),
+        "prices, three streams": significance(_three_way_run(CHAINS["prices"])),
+    }
     two = report.details["prices"]["rows"]
     report.figures = {
         "prefap_over_optimal": two["prefap"]["over_optimal"],
@@ -312,25 +371,16 @@ def _long_prices(size: int) -> tuple[Stream, Stream]:
 
 
 def _three_way_rows() -> dict[str, Any]:
-    years, before = ("2010-03-01", "2013-03-01"), ("2007-03-01", "2010-03-01")
-    cases = {
-        "Figure 9: uniform R < S <= T": (
-            (uniform(20, 50, 1000, 1), uniform(10, 40, 1000, 2), uniform(0, 30, 1000, 3)),
-            ("<", "<="),
-        ),
-        "Figure 10: prices R >= S < T": (
-            (prices("AAPL", *years), prices("GOOG", *years), prices("GOOG", *before)),
-            (">=", "<"),
-        ),
+    ways: dict[str, Partitioning | None] = {name: named(name) for name in NAMED}
+    ways |= {f"prefap {name}": named("prefap", **s) for name, s in ABLATION.items() if s}
+    ways["default"] = None
+    return {
+        name: {
+            "title": chain.name,
+            "rows": {way: three_way(chain.streams(0), chain.ops, how) for way, how in ways.items()},
+        }
+        for name, chain in CHAINS.items()
     }
-    rows: dict[str, Any] = {}
-    for title, (streams, ops) in cases.items():
-        ways = {name: named(name) for name in NAMED}
-        ways |= {f"prefap {name}": named("prefap", **s) for name, s in ABLATION.items() if s}
-        found = {name: three_way(streams, ops, how) for name, how in ways.items()}
-        rows[title] = {name: products for name, (products, _) in found.items()}
-        rows[title]["results"] = next(iter(found.values()))[1]
-    return rows
 
 
 def plot(report: Report, folder: Path) -> list[Path]:

@@ -23,8 +23,8 @@ from thetajoin.batch.tables import contiguous
 from thetajoin.engine.core import JoinCore
 from thetajoin.engine.options import Options
 from thetajoin.engine.spec import Side
-from thetajoin.engine.stream import check_order, check_window
-from thetajoin.errors import OptionError, WindowError
+from thetajoin.engine.stream import check_window
+from thetajoin.errors import OptionError
 from thetajoin.predicate import condition_text
 from thetajoin.predicate.nodes import Column
 from thetajoin.predicate.render import backquoted
@@ -39,6 +39,7 @@ from thetajoin.spark.stream import (
     WATERMARK,
     arrow_schema,
     check_watermark,
+    frame_order,
     observed,
     packed,
     take_units,
@@ -93,11 +94,6 @@ def aggregate_frames(
     options = dict(options)
     units = options.pop("units", None)
     checked = FullHistory() if window is None and not streaming else check_window(window)
-    order = check_order(order_by)
-    if isinstance(checked, CountWindow) and order is None:
-        raise WindowError(
-            "a CountWindow on Spark needs order_by, a column (or one per side) that orders the rows"
-        )
     config = AggConfig(
         condition_text(on),
         arrow_schema(left),
@@ -105,7 +101,7 @@ def aggregate_frames(
         dict(group_by) if isinstance(group_by, dict) else group_by,
         aggs,
         window=checked,
-        order_by=order,
+        order_by=frame_order(order_by, checked),
         options=Options.parse(options),
     ).pruned()
     spec = config.spec()
@@ -142,19 +138,11 @@ def _from_stream(
         check_watermark(right, window.right_time, "right")
     asked = {} if units is None else {"units": units}
     number = take_units(left, "inner", asked)
-    unit_spec = UnitSpec(
-        on=config.on,
-        how="inner",
-        window=window.to_dict(),
-        order_by=config.order_by,
-        suffix=config.core().config.suffix,
-        self_join=False,
+    unit_spec = UnitSpec.of(
+        config.core().config,
+        options,
         units=number,
-        left_schema=config.left_schema.serialize().to_pybytes(),
-        right_schema=config.right_schema.serialize().to_pybytes(),
-        label=uuid.uuid4().hex[:12],
         lags=time_lags(left, right, window),
-        options=options,
         totals=(config.group_by, dict(config.aggs)),
     )
     use_rocksdb(left.sparkSession)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ from thetajoin.engine.layout import How
 from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
 from thetajoin.index.catalog import AUTO, PO_JOIN
+from thetajoin.predicate import condition_text
 from thetajoin.window.spec import window_from_dict
 
 # Changes when state written by an older version can no longer be read.
@@ -36,16 +38,33 @@ class UnitSpec:
     order_by: tuple[str, str] | None
     suffix: str
     self_join: bool
-    units: int
     left_schema: bytes
     right_schema: bytes
     label: str
+    units: int = 1
     # How far behind the watermark, in microseconds, rows of each side may be and not be late: those
     # of another join carry the time of their older half.
     lags: tuple[int, int] = (0, 0)
     options: dict[str, Any] = field(default_factory=dict)
     # Groups and aggregates, where the units give out totals in place of matches.
     totals: tuple[Any, dict[str, str]] | None = None
+
+    @classmethod
+    def of(cls, config: JoinConfig, options: dict[str, Any], **more: Any) -> UnitSpec:
+        """From a configuration that has been checked, and its options as they were given."""
+        return cls(
+            on=condition_text(config.on),
+            how=config.how,
+            window=config.window.to_dict(),
+            order_by=config.order_by,
+            suffix=config.suffix,
+            self_join=config.self_join,
+            left_schema=config.left_schema.serialize().to_pybytes(),
+            right_schema=config.right_schema.serialize().to_pybytes(),
+            label=uuid.uuid4().hex[:12],
+            options=options,
+            **more,
+        )
 
     @property
     def identity(self) -> dict[str, Any]:

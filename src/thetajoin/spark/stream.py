@@ -11,7 +11,6 @@ left, right -> all columns and a hash of them                    (Spark SQL)
 from __future__ import annotations
 
 import itertools
-import uuid
 import warnings
 from typing import Any
 
@@ -25,7 +24,6 @@ from thetajoin.engine.layout import How, parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.stream import check_order, check_window, refuse_endless
 from thetajoin.errors import OptionError, SchemaError, WindowError
-from thetajoin.predicate import condition_text
 from thetajoin.predicate.render import backquoted
 from thetajoin.spark.cleanup import clean_up_after
 from thetajoin.spark.columns import by_position, hashed
@@ -63,41 +61,23 @@ def stream_join(
     both = left.isStreaming and right.isStreaming
     if both:
         refuse_endless(checked, kind)
-    order = check_order(order_by)
-    if isinstance(checked, CountWindow) and order is None:
-        raise WindowError(
-            "a CountWindow on Spark needs order_by, a column (or one per side) that orders the rows"
-        )
     if isinstance(checked, TimeWindow):
         check_watermark(left, checked.left_time, "left")
         check_watermark(right, checked.right_time, "right")
-    schemas = arrow_schema(left), arrow_schema(right)
     units = take_units(left, kind, options)
     config = JoinConfig(
         on,
-        *schemas,
+        arrow_schema(left),
+        arrow_schema(right),
         how=kind,
         window=checked,
-        order_by=order,
+        order_by=frame_order(order_by, checked),
         suffix=suffix,
         self_join=self_join,
         options=Options.parse(options),
     )
     core = JoinCore(config)
-    spec = UnitSpec(
-        on=condition_text(on),
-        how=kind,
-        window=checked.to_dict(),
-        order_by=order,
-        suffix=suffix,
-        self_join=self_join,
-        units=units,
-        left_schema=schemas[0].serialize().to_pybytes(),
-        right_schema=schemas[1].serialize().to_pybytes(),
-        label=uuid.uuid4().hex[:12],
-        lags=time_lags(left, right, checked),
-        options=options,
-    )
+    spec = UnitSpec.of(config, options, units=units, lags=time_lags(left, right, checked))
     output = output_schema(core, left, right)
     if not both:
         stream, table = (left, right) if left.isStreaming else (right, left)
@@ -157,6 +137,16 @@ def use_rocksdb(session: Any) -> None:
         "Spark's transformWithState works with; queries begun with another keep theirs",
         stacklevel=4,
     )
+
+
+def frame_order(order_by: Any, window: Window) -> tuple[str, str] | None:
+    """The columns that order both sides' rows, which have no order of their own on Spark."""
+    order = check_order(order_by)
+    if isinstance(window, CountWindow) and order is None:
+        raise WindowError(
+            "a CountWindow on Spark needs order_by, a column (or one per side) that orders the rows"
+        )
+    return order
 
 
 def check_watermark(df: Any, column: str, side: str) -> None:

@@ -11,7 +11,6 @@ left, right -> zones and a sample of both, in one job when the join is called   
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +24,7 @@ from thetajoin.engine.held import Singles
 from thetajoin.engine.layout import How, owes, parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.spec import OTHER, Side
-from thetajoin.engine.stream import check_order, check_window
-from thetajoin.errors import WindowError
+from thetajoin.engine.stream import check_window
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import sights_of
 from thetajoin.predicate import condition_text
@@ -40,8 +38,8 @@ from thetajoin.spark.batch.route import ROUTED, router
 from thetajoin.spark.batch.summary import Summary, estimated_bytes, look
 from thetajoin.spark.columns import hashed
 from thetajoin.spark.spec import UnitSpec
-from thetajoin.spark.stream import arrow_schema, output_schema
-from thetajoin.window.spec import CountWindow, FullHistory, Window
+from thetajoin.spark.stream import arrow_schema, frame_order, output_schema
+from thetajoin.window.spec import FullHistory, Window
 
 # A side that Spark estimates at no more than this is collected without counting it first.
 BROADCAST_BYTES = 16 << 20
@@ -62,11 +60,6 @@ def batch_join(
     """The join of two tables, as a DataFrame; both are read once now and again when it runs."""
     kind = parse_how(how)
     checked = FullHistory() if window is None else check_window(window)
-    order = check_order(order_by)
-    if isinstance(checked, CountWindow) and order is None:
-        raise WindowError(
-            "a CountWindow on Spark needs order_by, a column (or one per side) that orders the rows"
-        )
     settings = BatchOptions.take(options)
     config = JoinConfig(
         on,
@@ -74,7 +67,7 @@ def batch_join(
         arrow_schema(right),
         how=kind,
         window=checked,
-        order_by=order,
+        order_by=frame_order(order_by, checked),
         suffix=suffix,
         self_join=self_join,
         options=Options.parse(options),
@@ -93,19 +86,7 @@ class _Join:
         config = inputs.config
         self.inputs, self.settings, self.output = inputs, settings, output
         self.how: How = config.how
-        self.spec = UnitSpec(
-            on=config.on,
-            how=config.how,
-            window=config.window.to_dict(),
-            order_by=None,
-            suffix=config.suffix,
-            self_join=False,
-            units=1,
-            left_schema=config.left_schema.serialize().to_pybytes(),
-            right_schema=config.right_schema.serialize().to_pybytes(),
-            label=uuid.uuid4().hex[:12],
-            options=options,
-        )
+        self.spec = UnitSpec.of(config, options)
         self.core = JoinCore(self.spec.config)
         self.session = inputs.frames["l"].sparkSession
         self._seen: dict[Side, Summary] = {}
