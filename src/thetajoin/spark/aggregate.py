@@ -15,7 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.aggregate.spec import AggSpec
@@ -46,10 +53,11 @@ from thetajoin.spark.stream import (
     time_lags,
     use_rocksdb,
 )
+from thetajoin.spark.tasks import mapped, schema_of, set_aside
 from thetajoin.spark.unit import METRICS, JoinUnit, OnArrival
 from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow
 
-CELLS = "cell int, side tinyint, blob binary"
+CELLS = schema_of(cell=IntegerType(), side=ByteType(), blob=BinaryType())
 CLOSES = "__thetajoin_closes"
 
 
@@ -201,7 +209,7 @@ def _from_tables(left: Any, right: Any, config: AggConfig, spec: AggSpec, units:
     """Every part of one table meets every part of the other in a cell of its own."""
     rows, columns = _cells(left, config, units)
     packed_cells = [
-        by_position(df).mapInArrow(_cutter(side, rows, columns), CELLS)
+        mapped(by_position(df), _cutter(side, rows, columns), CELLS)
         for side, df in enumerate((left, right))
     ]
     cells = packed_cells[0].union(packed_cells[1])
@@ -258,6 +266,8 @@ def _cell_totals(config: AggConfig) -> Callable[[pa.Table], pa.Table]:
                 else schema.empty_table()
             )
             sides.append(contiguous(whole.combine_chunks(), "joined"))
-        return pa.Table.from_batches([partial_batch(config.aggregator().run(*sides, last=True))])
+        found = partial_batch(config.aggregator().run(*sides, last=True))
+        set_aside()
+        return pa.Table.from_batches([found])
 
     return totals

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, LongType, StringType
 
 from thetajoin.engine.block import concat_batches, empty_batch
 from thetajoin.errors import WindowError
@@ -18,10 +19,11 @@ from thetajoin.spark.batch.counted import numbered
 from thetajoin.spark.batch.worker import chunks, from_blob, to_blob
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.stream import arrow_schema
+from thetajoin.spark.tasks import mapped, schema_of
 from thetajoin.window.counted import carried, hidden
 from thetajoin.window.spec import CountWindow
 
-SAMPLED = "input string, total bigint, sample binary"
+SAMPLED = schema_of(input=StringType(), total=LongType(), sample=BinaryType())
 _ONE = "__thetajoin_one"
 
 
@@ -40,7 +42,7 @@ class ManyFrames:
         job = None
         for name, frame in self.frames.items():
             schema = self.schemas[name].serialize().to_pybytes()
-            sampled = by_position(frame).mapInArrow(_sampler(name, schema), SAMPLED)
+            sampled = mapped(by_position(frame), _sampler(name, schema), SAMPLED)
             job = sampled if job is None else job.union(sampled)
         assert job is not None
         found = job.collect()

@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import BinaryType, ByteType, IntegerType
 
 from thetajoin.batch.keys import BytesKey, Int64, encode, is_bytes_type, is_key_type
 from thetajoin.kernels.order import is_sorted, order_of
+from thetajoin.spark.tasks import schema_of
 from thetajoin.spark.unit_keys import UNIT_KEYS
 
 # The column that orders a micro-batch's rows the same way in every unit and every retry.
 HASH = "__thetajoin_hash"
-PACKED = "unit int, side tinyint, blob binary"
+PACKED = schema_of(unit=IntegerType(), side=ByteType(), blob=BinaryType())
 
 
 def packer(side: int, units: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

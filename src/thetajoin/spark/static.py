@@ -15,6 +15,7 @@ from thetajoin.engine.spec import Side
 from thetajoin.engine.static import StaticJoin
 from thetajoin.spark.partials import partial_batch
 from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.tasks import mapped
 
 Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # What this process has indexed, by the label of its join.
@@ -62,7 +63,7 @@ def static_join(df: Any, table: Any, spec: UnitSpec, streaming: Side, output: An
         for batch in batches:
             yield from join.run(_conformed(batch, spec.schema(mine)))
 
-    return df.mapInArrow(probe, output)
+    return mapped(df, probe, output)
 
 
 def static_totals(
@@ -85,4 +86,4 @@ def static_totals(
             if totals.num_rows:
                 yield totals
 
-    return df.mapInArrow(probe, output)
+    return mapped(df, probe, output)

@@ -30,6 +30,7 @@ from thetajoin.spark.columns import by_position, hashed
 from thetajoin.spark.pack import HASH, PACKED, packer
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.static import static_join
+from thetajoin.spark.tasks import mapped
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.window.spec import CountWindow, TimeWindow, Window
@@ -100,7 +101,7 @@ def stream_join(
 def packed(df: Any, side: int, units: int) -> Any:
     """A side's rows as blobs, a row for each unit."""
     frame = by_position(df)
-    return frame.withColumn(HASH, hashed(frame)).mapInArrow(packer(side, units), PACKED)
+    return mapped(frame.withColumn(HASH, hashed(frame)), packer(side, units), PACKED)
 
 
 def take_units(df: Any, how: How, options: dict[str, Any]) -> int:

@@ -30,6 +30,7 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.spark.cache import SegmentCache
 from thetajoin.spark.pack import unpack
 from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.tasks import set_aside
 from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.window.spec import TimeWindow
 
@@ -87,6 +88,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
 
     def close(self) -> None:
         """Called by Spark at the end of a task; nothing is held open."""
+        set_aside()
 
     def handleInputRows(
         self,

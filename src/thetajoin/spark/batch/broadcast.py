@@ -15,6 +15,7 @@ from thetajoin.engine.static import StaticJoin
 from thetajoin.spark.batch.inputs import Inputs
 from thetajoin.spark.batch.worker import chunks, core_of, from_blob, gathered, to_blob
 from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.tasks import mapped
 
 _BUILT: OrderedDict[str, StaticJoin] = OrderedDict()
 
@@ -28,7 +29,7 @@ def broadcast_join(
     rows = gathered(table.to_batches(), core.given[small]) if len(table) else None
     blob = None if rows is None else to_blob(rows).to_pybytes()
     shown = inputs.shown(core)
-    return inputs.frames[streaming].mapInArrow(_prober(spec, streaming, blob, shown), output)
+    return mapped(inputs.frames[streaming], _prober(spec, streaming, blob, shown), output)
 
 
 def _prober(

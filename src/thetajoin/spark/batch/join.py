@@ -39,6 +39,7 @@ from thetajoin.spark.batch.summary import Summary, estimated_bytes, look
 from thetajoin.spark.columns import hashed
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.stream import arrow_schema, frame_order, output_schema
+from thetajoin.spark.tasks import mapped
 from thetajoin.window.spec import FullHistory, Window
 
 # A side that Spark estimates at no more than this is collected without counting it first.
@@ -206,7 +207,7 @@ class _Join:
                 with_hash,
                 inputs.is_self_join,
             )
-            sent = frame.mapInArrow(route, ROUTED)
+            sent = mapped(frame, route, ROUTED)
             routed = sent if routed is None else routed.union(sent)
         job = CellJob(plan.held, pairs, singles, inputs.shown(self.core), inputs.apart(self.core))
         return self._joined(routed, plan.cells, job)
@@ -216,7 +217,7 @@ class _Join:
         plan = plan_named(self.core, self.settings.partitioning, how, self.seen)
         frames = self.inputs.frames
         left, right = (
-            frames[side].mapInArrow(named_router(self.spec, plan, side), ROUTED) for side in SIDES
+            mapped(frames[side], named_router(self.spec, plan, side), ROUTED) for side in SIDES
         )
         return self._joined(left.union(right), plan.number, CellJob("l", True, "none"))
 
@@ -225,12 +226,12 @@ class _Join:
         placed = routed.repartitionById(cells, F.col("cell"))
         ordered = placed.sortWithinPartitions(F.col("held").desc())
         if self.settings.observe is None:
-            return ordered.mapInArrow(joiner(self.spec, job), self.output)
+            return mapped(ordered, joiner(self.spec, job), self.output)
         counted = replace(job, counted=True)
         schema = StructType(
             [*self.output.fields, *(StructField(name, LongType()) for name in COUNTS)]
         )
-        rows = ordered.mapInArrow(joiner(self.spec, counted), schema)
+        rows = mapped(ordered, joiner(self.spec, counted), schema)
         return _observed(rows, self.settings.observe)
 
 

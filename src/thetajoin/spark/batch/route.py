@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.types import BinaryType, BooleanType, IntegerType
 
 from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import Side
@@ -15,8 +16,9 @@ from thetajoin.planner.routes import held_targets, streamed_targets
 from thetajoin.spark.batch.worker import chunks, core_of, to_blob
 from thetajoin.spark.pack import binary
 from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.tasks import schema_of
 
-ROUTED = "cell int, held boolean, blob binary"
+ROUTED = schema_of(cell=IntegerType(), held=BooleanType(), blob=BinaryType())
 # Bits of a row's number that count rows within a task.
 TASK_BITS = 40
 

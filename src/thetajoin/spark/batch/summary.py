@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import BinaryType, ByteType, LongType
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import concat_batches, empty_batch
@@ -18,8 +19,9 @@ from thetajoin.planner.facets import sights_of
 from thetajoin.planner.zones import Zones, summarise
 from thetajoin.spark.batch.worker import chunks, core_of, from_blob, to_blob
 from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.tasks import mapped, schema_of
 
-SUMMARY = "side tinyint, total bigint, zones binary, sample binary"
+SUMMARY = schema_of(side=ByteType(), total=LongType(), zones=BinaryType(), sample=BinaryType())
 SUMMARY_ROWS = 1 << 20
 # Sampled rows that each task sends, and rows of a side that estimates are made from.
 TASK_SAMPLE = 1024
@@ -60,7 +62,7 @@ def look(frames: dict[Side, Any], core: JoinCore, spec: UnitSpec) -> dict[Side, 
     for side, frame in frames.items():
         positions = [core.schemas[side].names.index(name) for name in needed(core, side)]
         columns = [f"c{at}" for at in positions]
-        job = frame.select(*columns).mapInArrow(_summariser(spec, side), SUMMARY)
+        job = mapped(frame.select(*columns), _summariser(spec, side), SUMMARY)
         jobs = job if jobs is None else jobs.union(job)
     assert jobs is not None
     found = jobs.collect()
