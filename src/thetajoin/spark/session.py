@@ -145,8 +145,8 @@ def local_session(
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         # Rows travel as Arrow blobs that hardly compress, between processes of one machine.
         "spark.shuffle.compress": "false",
-        # Spark hashes what is shuffled, lest a lost part be computed again as something else. In one
-        # process no part is lost without the rest.
+        # Spark hashes what is shuffled, lest a lost part be computed again as something else; in
+        # one process no part is lost without the rest.
         "spark.sql.shuffle.orderIndependentChecksum.enabled": str("cluster" in master).lower(),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         **(settings or {}),
