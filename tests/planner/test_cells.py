@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import naive
 import strategies as own
 from strategies import HOWS, SCHEMA_L, SCHEMA_R, ids, naive_ids, table
+from thetajoin.batch.keys import INT64_MAX, INT64_MIN
 from thetajoin.engine.core import SIDES, JoinConfig, JoinCore
 from thetajoin.engine.held import HeldJoin
 from thetajoin.engine.options import Options
@@ -247,3 +248,32 @@ def test_places(rows, data):
     assert [rows[i] for i in made(rows).order()] == sorted(rows)
     found = made(rows).among(made(cuts))
     assert found.tolist() == [sum(cut <= row for cut in cuts) for row in rows]
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+def test_many_rows_are_cut_and_not_sorted(skewed: bool) -> None:
+    """Each row lies in one zone, and boxes are those of the rows between a zone's ends."""
+    random = np.random.default_rng(4)
+    size = 150_000
+    a = np.minimum(random.zipf(1.3, size), 1 << 40) if skewed else random.permutation(size)
+    b = a * 2 + random.integers(-50, 50, size)
+    has_key = random.random(size) > 0.05
+    rows = pa.record_batch({"a": pa.array(a, mask=~has_key), "b": pa.array(b)})
+    core = JoinCore(JoinConfig("l.a < r.a AND l.b > r.b", rows.schema, rows.schema))
+    sight = Sight(core.parts[0])
+    zones = summarise((sight,), "l", make_batch(rows, "l", core.parts, []))
+    assert zones.total == size
+    if not skewed:
+        assert len(zones) > 230
+        assert zones.rows.max() < 2.5 * size / 256
+    order = np.argsort(zones.first.ordered)
+    assert (zones.last.ordered[order][:-1] < zones.first.ordered[order][1:]).all()
+    names = [next(iter(key.expr.columns("l"))) for key in core.parts[0].keys["l"]]
+    values = {"a": a[has_key], "b": b[has_key]}
+    place = values[names[sight.places("l")[1] or 0]]
+    for zone in range(len(zones)):
+        inside = (place >= zones.first.ordered[zone]) & (place <= zones.last.ordered[zone])
+        for at, name in enumerate(names):
+            mine = values[name][inside]
+            ends = (mine.min(), mine.max()) if mine.size else (INT64_MAX, INT64_MIN)
+            assert (zones.boxes.low[0][at][zone], zones.boxes.high[0][at][zone]) == ends

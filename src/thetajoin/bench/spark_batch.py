@@ -28,7 +28,7 @@ ROUNDS = 5
 # Runs before those that count: Spark's compiler takes some to settle.
 WARM_UP = 3
 # Runs until it has settled, where its own threads would take part of the second core.
-SETTLED = 20
+SETTLED = 40
 TARGETS = {
     "vs_spark_200k": ">= 50",
     "growth_1m_to_4m": "<= 6",

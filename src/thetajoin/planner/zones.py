@@ -1,8 +1,8 @@
 """Zones: a table's rows in the order of the keys they are split by, summarised in runs.
 
-Each task that reads a part of the table sorts what it reads by its place (equal keys first, then
-one ordered key) and gives the boxes of a few hundred runs of neighbours. All zones together are a
-histogram of the table and say, without sampling, where its rows are and where none are.
+Each task that reads a part of the table cuts what it reads into a few hundred runs of neighbours by
+their place (equal keys first, then one ordered key) and gives the runs' boxes. All zones together
+are a histogram of the table and say, without sampling, where its rows are and where none are.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.engine.rows import Batch
 from thetajoin.engine.spec import Side
 from thetajoin.kernels.order import gather, order_of
+from thetajoin.kernels.zones import CUTS, fold_zones, zones_of
 from thetajoin.planner.facets import Boxes, Sight
 
 ZONES = 256
+# Rows that cuts are made from, and rows that are few enough to be sorted.
+SAMPLE = 1 << 12
+SMALL = 1 << 16
 Index = NDArray[np.intp]
 
 
@@ -149,29 +153,48 @@ class Zones:
 
 
 def summarise(sights: tuple[Sight, ...], side: Side, batch: Batch, zones: int = ZONES) -> Zones:
-    """The zones of a batch of rows; O(n log n)."""
+    """The zones of a batch of rows; O(n), or O(n log n) for few rows and with equal keys."""
     columns = [s.columns(side, rows) for s, rows in zip(sights, batch.parts, strict=True)]
     where = places(sights[0], side, batch, columns[0])
-    order = where.order()
-    size = len(batch)
-    starts = np.unique(np.linspace(0, size, min(zones, size), endpoint=False).astype(np.intp))
-    ends = np.append(starts[1:], size) - 1
+    by_key_alone = sights[0].places(side)[0] is None
+    if by_key_alone and zones == CUTS + 1 and len(batch) > SMALL:
+        zone, rows, first, last = _by_cuts(where.ordered)
+    else:
+        zone, rows, first, last = _by_order(where, zones)
     low: list[Int64] = []
     high: list[Int64] = []
     for part, values in zip(batch.parts, columns, strict=True):
-        whole = len(part) == size
-        for kept, fold, filler in ((low, np.minimum, INT64_MAX), (high, np.maximum, INT64_MIN)):
-            matrix = np.empty((len(values), starts.size), np.int64)
-            for at, column in enumerate(values):
-                full = column
-                if not whole:
-                    full = np.full(size, filler, np.int64)
-                    full[part.rows] = column
-                matrix[at] = fold.reduceat(gather(full, order), starts)
-            kept.append(matrix)
-    return Zones(
-        where.take(order[starts]),
-        where.take(order[ends]),
-        np.diff(np.append(starts, size)).astype(np.int64),
-        Boxes(low, high),
-    )
+        low.append(np.full((len(values), rows.size), INT64_MAX, np.int64))
+        high.append(np.full((len(values), rows.size), INT64_MIN, np.int64))
+        own = zone if len(part) == len(batch) else gather(zone, part.rows)
+        for at, column in enumerate(values):
+            fold_zones(column, own, low[-1][at], high[-1][at])
+    filled = np.flatnonzero(rows)
+    boxes = Boxes([m[:, filled] for m in low], [m[:, filled] for m in high])
+    return Zones(first.take(filled), last.take(filled), rows[filled], boxes)
+
+
+Cut = tuple[NDArray[np.int32], Int64, Places, Places]
+
+
+def _by_order(where: Places, zones: int) -> Cut:
+    """Each row's zone, all of one size; the zones' rows, first and last places."""
+    order, size = where.order(), len(where)
+    starts = np.unique(np.linspace(0, size, min(zones, size), endpoint=False).astype(np.intp))
+    rows = np.diff(np.append(starts, size)).astype(np.int64)
+    zone = np.empty(size, np.int32)
+    zone[order] = np.repeat(np.arange(starts.size, dtype=np.int32), rows)
+    return zone, rows, where.take(order[starts]), where.take(order[starts + rows - 1])
+
+
+def _by_cuts(values: Int64) -> Cut:
+    """The same of rows that stand by one key alone: cut by a sample of it, so of about one size."""
+    sample = np.sort(values[:: max(1, values.size // SAMPLE)])
+    cuts = sample[np.linspace(0, sample.size, CUTS + 1, endpoint=False).astype(np.intp)[1:]]
+    zone, rows = np.empty(values.size, np.int32), np.zeros(CUTS + 1, np.int64)
+    zones_of(values, cuts, zone, rows)
+    low = np.full(CUTS + 1, INT64_MAX, np.int64)
+    high = np.full(CUTS + 1, INT64_MIN, np.int64)
+    fold_zones(values, zone, low, high)
+    alone = np.zeros(CUTS + 1, np.int64)
+    return zone, rows, Places(alone, low), Places(alone, high)
