@@ -265,7 +265,7 @@ def test_many_rows_are_cut_and_not_sorted(skewed: bool) -> None:
     assert zones.total == size
     if not skewed:
         assert len(zones) > 230
-        assert zones.rows.max() < 2.5 * size / 256
+        assert np.sort(zones.rows)[-2] < 3 * size / 256  # the last has all rows without a key
     order = np.argsort(zones.first.ordered)
     assert (zones.last.ordered[order][:-1] < zones.first.ordered[order][1:]).all()
     names = [next(iter(key.expr.columns("l"))) for key in core.parts[0].keys["l"]]

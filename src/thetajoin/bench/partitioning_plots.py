@@ -64,6 +64,7 @@ def _three(report: Report, path: Path) -> Path:
             ax.set_title(f"{case['title']}, {MEASURES[measure]}", fontsize=9)
             ax.tick_params(labelsize=8)
         axes[0].axhline(rows["prefap"]["results"], color="#cc3311", linestyle=":")
+        axes[1].set_yscale("log")
     return _saved(figure, path)
 
 
