@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import thetajoin as tj
+from thetajoin.engine import joiner
 from thetajoin.engine.core import JoinConfig, JoinCore
-from thetajoin.engine.share import Share
+from thetajoin.engine.options import Options
+from thetajoin.engine.share import Share, in_range
 
 ROWS = st.lists(
     st.tuples(st.none() | st.integers(0, 6), st.integers(0, 6), st.integers(0, 40)), max_size=12
@@ -27,11 +30,35 @@ def table(rows: list[tuple], first: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-def run(units: int, how: str, window, batches, self_join: bool, order_by) -> Counter:
+ON = "l.a < r.a AND l.b >= r.b"
+CONDITIONS = [
+    ON,
+    "ABS(l.b - r.b) <= 1",
+    "l.a = r.a AND l.b < r.b",
+    "l.a != r.a",
+    "l.a < r.a OR l.b = r.b",
+    "CAST(l.b AS STRING) = CAST(r.b AS STRING) AND l.a <= r.a",
+    "CAST(l.a AS STRING) < CAST(r.a AS STRING)",
+]
+
+
+# Every micro-batch becomes a segment.
+SEGMENTS = Options(head_rows=0, merge="inline")
+
+
+def run(
+    units: int, how: str, window, batches, self_join: bool, order_by, on=ON, options=None
+) -> Counter:
     schema = table([], 0).schema
-    on = "l.a < r.a AND l.b >= r.b"
     config = JoinConfig(
-        on, schema, schema, how=how, window=window, order_by=order_by, self_join=self_join
+        on,
+        schema,
+        schema,
+        how=how,
+        window=window,
+        order_by=order_by,
+        self_join=self_join,
+        options=options or Options(),
     )
     cores = [JoinCore(config, Share.of(how, unit, units)) for unit in range(units)]
     found: Counter = Counter()
@@ -67,6 +94,76 @@ def test_units_together_are_the_whole(how, window, units, batches, self_join, or
     # A micro-batch that is split over units must not depend on how it was split.
     alone = run(1, how, window, batches, self_join, order_by)
     assert run(units, how, window, batches, self_join, order_by) == alone
+
+
+@pytest.mark.parametrize("on", CONDITIONS)
+@given(
+    window=st.sampled_from(WINDOWS),
+    units=st.integers(2, 4),
+    batches=st.lists(st.tuples(ROWS, ROWS, st.none() | st.integers(0, 40)), max_size=4),
+    self_join=st.booleans(),
+)
+def test_units_that_pass_over_rows(on, window, units, batches, self_join) -> None:
+    """With any number of probes, those that no unit's extremes let through are left out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joiner, "SORTED_PROBES", 1)
+        patch.setattr(joiner, "MOST_ABLE", 0.999)
+        shared = run(units, "inner", window, batches, self_join, ("t", "t"), on, SEGMENTS)
+    assert shared == run(1, "inner", window, batches, self_join, ("t", "t"), on)
+
+
+def cores_of(on: str, units: int, schema: pa.Schema, window) -> list[JoinCore]:
+    config = JoinConfig(on, schema, schema, window=window, order_by=("id", "id"), options=SEGMENTS)
+    return [JoinCore(config, Share.of("inner", unit, units)) for unit in range(units)]
+
+
+@pytest.mark.parametrize(
+    ("on", "most"),
+    [("ABS(l.a - r.a) <= 10", 0.4), ("l.a < r.a AND l.b > r.b", 0.4), ("l.a = r.a", 0.4)],
+)
+def test_each_unit_is_probed_by_its_neighbourhood_only(on, most, monkeypatch) -> None:
+    random = np.random.default_rng(1)
+    units, seen = 4, []
+    original = joiner.able_to_match
+
+    def counted(view, rows, indexes):
+        able = original(view, rows, indexes)
+        seen.append(len(able))
+        return able
+
+    monkeypatch.setattr(joiner, "able_to_match", counted)
+
+    def side(first: int) -> pa.RecordBatch:
+        a = random.integers(0, 1_000_000, 8000)
+        return pa.RecordBatch.from_pydict(
+            {"id": np.arange(first, first + 8000), "a": a, "b": a + random.integers(0, 50, 8000)}
+        )
+
+    cores = cores_of(on, units, side(0).schema, tj.CountWindow(20_000))
+    for batch in range(3):
+        rows = side(8000 * batch), side(8000 * batch)
+        for core in cores:
+            list(core.run(*rows))
+    stored = [core.stores["l"].rows for core in cores]
+    assert max(stored) < 1.2 * sum(stored) / units
+    # 3 micro-batches, 2 sides, 4 units, 8,000 rows each.
+    assert sum(seen) < most * 3 * 2 * units * 8000
+
+
+@given(
+    keys=st.lists(st.integers(0, 5), min_size=1, max_size=60),
+    sample=st.lists(st.integers(0, 6), min_size=1, max_size=20).map(sorted),
+    units=st.integers(2, 5),
+)
+def test_ranges_cover_every_key_once(keys, sample, units) -> None:
+    given_to = [in_range(np.array(keys), np.array(sample), unit, units) for unit in range(units)]
+    assert (np.sum(given_to, axis=0) == 1).all()
+
+
+def test_frequent_keys_are_dealt_to_several_units() -> None:
+    keys = np.where(np.arange(1000) % 10 == 0, np.arange(1000), 500)
+    given_to = [int(in_range(keys, np.sort(keys), unit, 4).sum()) for unit in range(4)]
+    assert max(given_to) <= 260
 
 
 def test_a_full_join_needs_one_unit() -> None:

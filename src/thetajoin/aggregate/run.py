@@ -365,16 +365,7 @@ def _seen_from(block: Block, see: See | None, rows: int) -> See | None:
     low: Int64 | None = None
     high: Int64 | None = None
     if see.high is not None and see.high[0] < block.arrivals.last:
-        low = np.searchsorted(see.high, _numbers(block.arrivals), side="left").astype(np.int64)
+        low = np.searchsorted(see.high, block.arrivals.numbers(), side="left").astype(np.int64)
     if see.low is not None and see.low[-1] > block.arrivals.first:
-        high = np.searchsorted(see.low, _numbers(block.arrivals), side="right").astype(np.int64) - 1
+        high = np.searchsorted(see.low, block.arrivals.numbers(), side="right").astype(np.int64) - 1
     return None if low is None and high is None else See(low, high)
-
-
-def _numbers(arrivals: Arrivals) -> Int64:
-    """The arrival number of each row."""
-    numbers = np.arange(arrivals.rows, dtype=np.int64)
-    starts = [*arrivals.starts, arrivals.rows]
-    for first, start, end in zip(arrivals.firsts, starts[:-1], starts[1:], strict=True):
-        numbers[start:end] += first - start
-    return numbers

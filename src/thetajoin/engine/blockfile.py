@@ -36,7 +36,7 @@ def write_block(path: Path, block: Block) -> None:
         return {"at": len(arrays) - 1, "dtype": array.dtype.str, "shape": list(array.shape)}
 
     header: dict[str, Any] = {
-        "arrivals": [block.arrivals.rows, block.arrivals.firsts, block.arrivals.starts],
+        "arrivals": [put(block.arrivals.firsts), put(block.arrivals.starts)],
         "times": put(block.times),
         "indexes": [],
     }
@@ -92,7 +92,6 @@ def read_block(path: Path, shapes: list[Shape], *, owes: bool) -> Block:
     table = pa.ipc.open_stream(rows).read_next_batch()
     if not table.num_columns:
         table = rows_without_columns(header["rows"])
-    count, firsts, starts = header["arrivals"]
-    settled = np.zeros(count, np.bool_) if owes else None
-    arrivals = Arrivals(count, tuple(firsts), tuple(starts))
+    settled = np.zeros(header["rows"], np.bool_) if owes else None
+    arrivals = Arrivals(header["rows"], *(get(array) for array in header["arrivals"]))
     return Block(arrivals, table, indexes, settled, get(header["times"]))

@@ -240,49 +240,61 @@ class JoinCore:
         timed = {side: self._on_time(given[side], side) for side in SIDES}
         rows = {side: timed[side][0] for side in SIDES}
         befores: dict[Side, Int64] = {side: np.zeros(0, np.int64) for side in SIDES}
-        if isinstance(self.config.window, CountWindow) or self.config.self_join:
+        if self._ordered:
             orders, counts = self.ordering.places(rows["l"], rows["r"])
             for side, order, before in zip(SIDES, orders, counts, strict=True):
                 befores[side] = before
                 if order is not None:
                     rows[side] = rows[side].take(pa.array(order))
+        firsts = {side: self.stores[side].count for side in SIDES}
+        batches: dict[Side, Batch] = {}
+        for side in SIDES:
+            start, end = 0, rows[side].num_rows
+            if side in self.share.probed_in_part:
+                start, end = self.share.part(end, firsts[side])
+            mine, befores[side] = rows[side].slice(start, end - start), befores[side][start:end]
+            batches[side] = make_batch(mine, side, self.parts, self._kept(side))
+            firsts[side] += start
         arrivals: dict[Side, Arrival] = {}
         for side in SIDES:
-            counts_of = timed[side][1:]
-            arrivals[side] = self._arrival(side, rows[side], befores[side], last, *counts_of)
+            kept, numbers = self._share_of(side, batches, firsts[side])
+            times = None if self.clock is None else self.clock.times(kept.table, side)[0]
+            arrivals[side] = Arrival(
+                batches[side],
+                firsts[side],
+                befores[side],
+                kept,
+                self._block(side, kept, times, numbers, last),
+                rows[side].num_rows,
+                *timed[side][1:],
+            )
         return arrivals
 
-    def _arrival(
-        self,
-        side: Side,
-        rows: pa.RecordBatch,
-        before: Int64,
-        last: bool,
-        late: int,
-        null_times: int,
-    ) -> Arrival:
-        """Key a side's new rows, and make its share of them into a block."""
-        store, share = self.stores[side], self.share
-        arrived = rows.num_rows
-        start, end = 0, arrived
-        if side in share.stored_in_part:
-            start, end = share.part(arrived, store.count)
-        if side in share.probed_in_part:
-            rows, before = rows.slice(start, end - start), before[start:end]
-        batch = make_batch(rows, side, self.parts, self._kept(side))
-        kept = batch if len(batch) == end - start else batch.slice(start, end)
-        times = None if self.clock is None else self.clock.times(kept.table, side)[0]
-        numbers = Arrivals.dense(store.count + start, len(kept))
-        first = numbers.first if side in share.probed_in_part else store.count
-        block = self._block(side, kept, times, numbers, last)
-        return Arrival(batch, first, before, kept, block, arrived, late, null_times)
+    def _share_of(
+        self, side: Side, batches: dict[Side, Batch], first: int
+    ) -> tuple[Batch, Arrivals]:
+        """The rows of a micro-batch that are to be stored here, and their arrival numbers."""
+        batch = batches[side]
+        if side not in self.share.stored_in_part or side in self.share.probed_in_part:
+            return batch, Arrivals.dense(first, len(batch))
+        # Rows of a self-join are stored once, to be found in both roles.
+        role: Side = "l" if self.config.self_join else side
+        mine = self.share.stored(self.parts[0], batches, role, first)
+        kept = batch.where(mine)
+        if not len(kept) or not self._ordered:
+            return kept, Arrivals.dense(first, len(kept))
+        return kept, Arrivals.of(first + np.flatnonzero(mine))
+
+    @property
+    def _ordered(self) -> bool:
+        """Whether it matters which of two rows came first."""
+        return isinstance(self.config.window, CountWindow) or self.config.self_join
 
     def _block(
         self, side: Side, batch: Batch, times: Int64 | None, numbers: Arrivals, last: bool
     ) -> Block:
         store = self.stores[side]
-        needs_index = isinstance(self.config.window, CountWindow) or self.config.self_join
-        if last and side == "l" and not needs_index:
+        if last and side == "l" and not self._ordered:
             settled = np.zeros(len(batch), np.bool_) if store.config.owes else None
             return Block(numbers, batch.table, [], settled, times)
         if self.joiner.threads == 1 or len(batch) < PARALLEL_SORT_ROWS:
@@ -309,8 +321,7 @@ class JoinCore:
         self, arrivals: dict[Side, Arrival]
     ) -> Iterator[tuple[Side, list[Block], See | None]]:
         """Who probes what: together these meet every pair with a new row exactly once."""
-        window = self.config.window
-        if not isinstance(window, CountWindow) and not self.config.self_join:
+        if not self._ordered:
             yield "r", self.stores["l"].probed(), None
             yield "l", [*self.stores["r"].probed(), arrivals["r"].block], None
             return

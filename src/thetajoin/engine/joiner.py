@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +19,20 @@ from thetajoin.engine.layout import Layout, take_columns
 from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import OTHER, Part, Side, View
+from thetajoin.index.interval import Interval
+from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
+from thetajoin.kernels.jit import ALL_ONES
 from thetajoin.kernels.order import gather, gather_into
+from thetajoin.kernels.search import reach
 from thetajoin.predicate import Expr, evaluate
 
 Positions = NDArray[np.int32]
 # From this many probes on, sorting them costs less than reading memory in random order.
 SORTED_PROBES = 2048
+# With more than this share of the rows able to match, all of them probe.
+MOST_ABLE = 0.9
+NO_KEYS: Int64 = np.zeros(0, np.int64)
 PairStream = Iterator[tuple[Positions, Positions]]
 
 
@@ -79,7 +87,8 @@ class Joiner:
         for at, part in enumerate(self.parts):
             view = part.views[OTHER[side]]
             first_only = once and part.residual is None
-            for piece in _split(batch.parts[at], pieces) if blocks else []:
+            rows = able_to_match(view, batch.parts[at], [block.indexes[at] for block in blocks])
+            for piece in _split(rows, pieces) if blocks else []:
                 probes = _Probes(view, piece, see)
                 for block in blocks:
                     stream = _stream(block, at, probes, self.chunk_rows, first_only)
@@ -150,6 +159,27 @@ def sort_probes(view: View, rows: PartRows) -> PartRows:
     if len(rows) < SORTED_PROBES or not drivers:
         return rows
     return rows.sorted_by(view.asks[drivers[0]][0].probe_key)
+
+
+def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
+    """The rows that ask for something between the extremes of some index.
+
+    Units that store ranges of a key are spared most of the others' probes by this.
+    """
+    if len(rows) < SORTED_PROBES or not all(isinstance(index, PoJoin) for index in indexes):
+        return rows
+    zones = [index.extremes for index in indexes if index.size]
+    if not zones:
+        return rows
+    touched = np.full(len(rows), ALL_ONES >> np.uint64(64 - min(64, len(zones))), np.uint64)
+    for dim, asked in enumerate(view.intervals(rows.keys)):
+        if dim not in zones[0] or not isinstance(asked, Interval):
+            continue
+        low, high = zip(*(zone[dim] for zone in zones), strict=True)
+        ends = (NO_KEYS if end is None else end for end in (asked.low, asked.high))
+        reach(*ends, np.array(low), np.array(high), touched)
+    positions = np.flatnonzero(touched).astype(np.int32)
+    return rows if len(positions) > MOST_ABLE * len(rows) else rows.some(positions)
 
 
 def make_probe(view: View, rows: PartRows, see: See | None) -> Probe:

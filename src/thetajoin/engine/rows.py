@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Key, encode
 from thetajoin.engine.spec import KeySpec, Part, Side
-from thetajoin.kernels.order import gather, inverse, is_sorted, order_of
+from thetajoin.kernels.order import gather, inverse, is_sorted, order_among, order_of
 from thetajoin.predicate import evaluate
 
 Rows32 = NDArray[np.int32]
 
 
-# A run of rows takes its order from that of all rows where they are at most this many times more.
+# Some rows take their order from that of all rows where they are at most this many times more.
 SHARED_ORDER = 4
 
 
@@ -29,8 +29,8 @@ class PartRows:
     keys: list[Key]
     # The orders of keys that somebody has asked for.
     orders: dict[int, Rows32] = field(default_factory=dict, repr=False, compare=False)
-    # More rows that these are a run of, and where it starts: what is sorted once serves both.
-    among: tuple[PartRows, int] | None = field(default=None, repr=False, compare=False)
+    # More rows that these are some of, and which: what is sorted once serves both.
+    among: tuple[PartRows, Rows32] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -51,11 +51,13 @@ class PartRows:
             if self.among is None:
                 self.orders[key] = order_of(values)
             else:
-                all_rows, start = self.among
-                order = all_rows.order(key)
-                mine = order[(order >= start) & (order < start + len(self))]
-                self.orders[key] = mine - np.int32(start)
+                all_rows, mine = self.among
+                self.orders[key] = order_among(all_rows.order(key), mine)
         return self.orders[key]
+
+    def _sorted_keys(self) -> set[int]:
+        """The keys whose orders are at hand."""
+        return set(self.orders) | (set() if self.among is None else set(self.among[0].orders))
 
     def sorted_by(self, key: int) -> PartRows:
         """These rows in the order of a key, with what is known of their other orders."""
@@ -65,11 +67,17 @@ class PartRows:
         order = self.order(key)
         taken = self.take(order)
         where = inverse(order)
-        for other, known in self.orders.items():
-            if other != key:
-                taken.orders[other] = gather(where, known)
+        for other in self._sorted_keys() - {key}:
+            taken.orders[other] = gather(where, self.order(other))
         taken.orders[key] = np.arange(len(self), dtype=np.int32)
         return taken
+
+    def some(self, positions: Rows32) -> PartRows:
+        """Rows at positions that go up; they are sorted together with the others."""
+        taken = self.take(positions)
+        if SHARED_ORDER * len(taken) < len(self):
+            return taken
+        return replace(taken, among=(self, positions))
 
     def slice(self, start: int, end: int) -> PartRows:
         """The rows from position `start` up to `end`."""
@@ -93,9 +101,19 @@ class Batch:
         for part in self.parts:
             a, b = np.searchsorted(part.rows, [start, end])
             inside = part.slice(a, b)
-            among = (part, int(a)) if SHARED_ORDER * len(inside) >= len(part) else None
+            shared = SHARED_ORDER * len(inside) >= len(part)
+            among = (part, np.arange(a, b, dtype=np.int32)) if shared else None
             parts.append(PartRows(inside.rows - np.int32(start), inside.keys, among=among))
         return Batch(self.table.slice(start, end - start), tuple(parts))
+
+    def where(self, mask: NDArray[np.bool_]) -> Batch:
+        """The rows for which the mask holds."""
+        numbers = np.cumsum(mask, dtype=np.int32) - np.int32(1)
+        parts = []
+        for part in self.parts:
+            inside = part.some(np.flatnonzero(gather(mask, part.rows)).astype(np.int32))
+            parts.append(replace(inside, rows=gather(numbers, inside.rows)))
+        return Batch(self.table.filter(pa.array(mask)), tuple(parts))
 
     def matchable(self) -> NDArray[np.bool_]:
         """Which rows can match at all: those that some part has."""

@@ -107,7 +107,8 @@ def _store(core: JoinCore, side: Any, writer: _Writer) -> dict[str, Any]:
         if block.settled is not None:
             flags = pa.RecordBatch.from_arrays([pa.array(block.settled)], names=["settled"])
             settled = writer.put(flags)
-        arrivals = asdict(block.arrivals)
+        numbers = block.arrivals
+        arrivals = {"firsts": numbers.firsts.tolist(), "starts": numbers.starts.tolist()}
         rows = writer.put(block.table)
         blocks.append({"arrivals": arrivals, "rows": rows, "settled": settled})
     return {"count": store.count, "merges": store.merges, "blocks": blocks}
@@ -166,7 +167,8 @@ def _fill(core: JoinCore, header: dict[str, Any], reader: _Reader) -> None:
             batch = make_batch(table, side, core.parts, list(table.schema.names))
             times = None if core.clock is None else core.clock.times(table, side)[0]
             numbers = at["arrivals"]
-            arrivals = Arrivals(table.num_rows, tuple(numbers["firsts"]), tuple(numbers["starts"]))
+            runs = (np.array(numbers[name], np.int64) for name in ("firsts", "starts"))
+            arrivals = Arrivals(table.num_rows, *runs)
             block: Block = store.block_of(batch, times, arrivals=arrivals)
             if at["settled"] is not None:
                 block.settled = reader.get(at["settled"]).column(0).to_numpy(zero_copy_only=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -145,6 +145,23 @@ class PoJoin:
             for low, high in zip(self.zone_low, self.zone_high, strict=True)
             if self.size
         ]
+
+    @cached_property
+    def extremes(self) -> dict[int, tuple[int, int]]:
+        """The smallest and largest value of each key that an interval must reach for a match."""
+        if not self.size:
+            return {}
+        found = dict(zip(self.shape.tested, self._extremes, strict=True))
+        if self.shape.primary is not None and self.primary is not None:
+            ends = self.primary[[0, -1]] if self.run is None else self.primary
+            found[self.shape.primary] = ends.min(), ends.max()
+        if self.run is not None and len(self.shape.run) == 1:
+            found[self.shape.run[0]] = self.run[0], self.run[-1]
+        return {
+            dim: (int(low), int(high))
+            for dim, (low, high) in found.items()
+            if not self.shape.dims[dim].negate and self.dictionaries[dim] is None
+        }
 
     def arrays(self) -> dict[str, NDArray[Any] | None]:
         """Everything the index consists of, by name; `from_arrays` takes it back."""

@@ -164,6 +164,29 @@ def inverse(order: Int32) -> Int32:
     return out
 
 
+def order_among(order: Int32, some: Int32) -> Int32:
+    """The order of some positions, which go up, as it stands in that of all of them.
+
+    >>> order_among(np.array([2, 0, 3, 1], np.int32), np.array([1, 2], np.int32)).tolist()
+    [1, 0]
+    """
+    out = empty(some.size, np.int32)
+    _choose(order, some, np.full(order.size, -1, np.int32), out)
+    return out
+
+
+@kernel
+def _choose(order, some, places, out):
+    for i in range(some.size):
+        places[np.uint64(some[i])] = np.int32(i)
+    done = 0
+    for i in range(order.size):
+        place = places[np.uint64(order[i])]
+        if place >= 0:
+            out[done] = place
+            done += 1
+
+
 @kernel
 def step_keys(keys, last, step, out):
     """Each key's neighbour, up or down by `step`; how many keys are the last and have none."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from thetajoin.kernels.jit import kernel
+from thetajoin.kernels.jit import ONE, kernel
 
 # Keys that a merge skips at once: a cache line of them.
 STEP = 8
+LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 @kernel
@@ -198,3 +199,50 @@ def rank_bytes(dict_offsets, dict_data, offsets, data, out):
                 high = mid
         out[p] = 2 * low if found else 2 * low - 1
     return np.int64(d)
+
+
+@kernel
+def reach(low, high, smallest, largest, touched):
+    """Clear bit `z` (modulo 64) of each interval that holds nothing of the ranges of that number.
+
+    `smallest` and `largest` are the ranges' ends. An empty `low` or `high` leaves that end open.
+    """
+    zones = min(smallest.size, 64)
+    floor = smallest.copy()
+    ceiling = largest.copy()
+    for z in range(64, smallest.size):
+        floor[z & 63] = min(floor[z & 63], smallest[z])
+        ceiling[z & 63] = max(ceiling[z & 63], largest[z])
+    floor = floor[:zones]
+    ceiling = ceiling[:zones]
+    all_low = ceiling.min()
+    all_high = floor.max()
+    for p in range(touched.size):
+        from_here = low[p] if low.size else LOWEST
+        to_here = high[p] if high.size else HIGHEST
+        if from_here <= all_low and to_here >= all_high:
+            continue
+        word = touched[p]
+        for z in range(zones):
+            if from_here > ceiling[z] or to_here < floor[z]:
+                word &= ~(ONE << np.uint64(z))
+        touched[p] = word
+
+
+@kernel
+def count_below(firsts, starts, rows, low, out):
+    """How many members of a set lie below `low`, ``low + 1`` and so on.
+
+    Members are numbered from 0 as they go up; from number ``starts[i]`` on they are ``firsts[i]``
+    and those that follow it.
+    """
+    piece = np.searchsorted(firsts, low, side="right") - 1
+    for i in range(out.size):
+        number = low + i
+        while piece + 1 < firsts.size and firsts[piece + 1] <= number:
+            piece += 1
+        if piece < 0:
+            out[i] = 0
+            continue
+        end = starts[piece + 1] if piece + 1 < starts.size else rows
+        out[i] = min(starts[piece] + number - firsts[piece], end)

@@ -35,6 +35,7 @@ from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.window.spec import TimeWindow
 
 METRICS = "__thetajoin_metrics"
+ARRIVALS = b"thetajoin.arrivals"
 OnArrival = Callable[[dict[Side, Block]], None]
 # Units whose join a Python worker keeps at hand.
 REMEMBERED = 16
@@ -50,6 +51,13 @@ class Entry(NamedTuple):
     rows: int
     newest: int | None
     size: int
+    # The last row's arrival number, where others of the micro-batch are in other units.
+    last: int | None = None
+
+    @property
+    def end(self) -> int:
+        """The last row's arrival number."""
+        return self.first + self.rows - 1 if self.last is None else self.last
 
     @property
     def key(self) -> tuple[str]:
@@ -197,14 +205,14 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         core = held.core
         for entry in held.entries:
             blob = self._rows.getValue(entry.key)[0]
-            table = pa.ipc.open_stream(blob).read_next_batch()
+            table, numbers = rows_from(blob, entry.first)
             for role in SIDES if self._spec.self_join else (entry.side,):
                 batch = make_batch(table, role, core.parts, list(table.schema.names))
                 times = None if core.clock is None else core.clock.times(table, role)[0]
                 store = core.stores[role]
                 store.count = entry.first
-                numbers = Arrivals.dense(entry.first, entry.rows)
-                store.add(store.block_of(batch, times, arrivals=numbers))
+                block = store.block_of(batch, times, arrivals=numbers)
+                store.add(block, entry.end + 1 - entry.first)
 
     def _restore_marks(self, held: Held) -> None:
         saved = self._marks.get() if any(s.config.owes for s in held.core.stores.values()) else None
@@ -230,12 +238,11 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 block = blocks[side]
                 if not block.rows:
                     continue
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, block.table.schema) as writer:
-                    writer.write_batch(block.table)
-                blob = sink.getvalue().to_pybytes()
-                first = block.arrivals.first
-                entry = Entry(side, first, block.rows, block.newest, len(blob))
+                blob = rows_blob(block)
+                numbers = block.arrivals
+                entry = Entry(
+                    side, numbers.first, block.rows, block.newest, len(blob), numbers.last
+                )
                 self._rows.updateValue(entry.key, (blob,))
                 held.entries.append(entry)
         except BaseException as error:
@@ -248,7 +255,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             raise held.failure
         kept = []
         for entry in held.entries:
-            if core.expired(entry.side, entry.first + entry.rows - 1, entry.newest):
+            if core.expired(entry.side, entry.end, entry.newest):
                 self._rows.removeKey(entry.key)
             else:
                 kept.append(entry)
@@ -296,6 +303,27 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         if due is not None:
             self._handle.registerTimer(due)
         held.timer = due
+
+
+def rows_blob(block: Block) -> bytes:
+    """A block's rows as bytes, with their arrival numbers where these have gaps."""
+    table, numbers = block.table, block.arrivals
+    if not numbers.is_dense:
+        table = table.replace_schema_metadata({ARRIVALS: numbers.bits()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_batch(table)
+    blob: bytes = sink.getvalue().to_pybytes()
+    return blob
+
+
+def rows_from(blob: bytes, first: int) -> tuple[pa.RecordBatch, Arrivals]:
+    """What `rows_blob` was given, with the first row's arrival number."""
+    table = pa.ipc.open_stream(blob).read_next_batch()
+    bits = (table.schema.metadata or {}).get(ARRIVALS)
+    if bits is None:
+        return table, Arrivals.dense(first, table.num_rows)
+    return table.replace_schema_metadata(None), Arrivals.from_bits(first, bits)
 
 
 def check_identity(saved: dict[str, Any], now: dict[str, Any]) -> None:
