@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thetajoin.bench.data import correlated
 from thetajoin.bench.harness import Report, in_process, in_turns, run_workload
 from thetajoin.bench.peers import Q1
 
@@ -31,6 +32,7 @@ TARGETS = {
     "share_of_empty_pipeline_100": "",
     "vs_constant_key_join": ">= 1000",
     "speedup_2_cores": ">= 1.3",
+    "work_of_8_units": "",
     "state_bytes_per_row": "<= 3",
     "recovery_s_per_million_rows": "",
 }
@@ -62,6 +64,8 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
     }
     report.figures["share_of_empty_pipeline_100"] = many[2] / share["empty"]
     report.figures["speedup_2_cores"] = many[2] / many[1]
+    work = measure("work", 1)
+    report.figures["work_of_8_units"] = work["all"]["8"] / work["all"]["1"]
     peer = measure("constant_key", 2)
     report.figures["vs_constant_key_join"] = peer["join"] / peer["constant_key"]
     recovery = measure("recovery", 2)
@@ -235,6 +239,44 @@ def _many(cores: int, scale: float) -> Iterator[dict[str, Any]]:
         }
 
 
+def _work(cores: int, scale: float) -> dict[str, Any]:
+    """Processor seconds of the units' own work in a micro-batch, without Spark: all and busiest.
+
+    What does not become less with more units is what keeps a large cluster from being faster.
+    """
+    import thetajoin as tj
+    from thetajoin.engine.core import JoinConfig
+    from thetajoin.spark.spec import UnitSpec
+
+    window, rows = int(WINDOW * scale), int(BATCH * scale) // 2
+
+    def batch(seed: int, number: int) -> Any:
+        made = correlated(rows, window, 1.0, 1000 * seed + number, first=number * rows)
+        return made.combine_chunks().to_batches()[0]
+
+    schema = batch(1, 0).schema
+    config = JoinConfig(Q1, schema, schema, window=tj.CountWindow(window), order_by=("id", "id"))
+    specs = {number: UnitSpec.of(config, {}, units=number) for number in (1, 2, 4, 8)}
+    units = {number: [spec.core(u) for u in range(number)] for number, spec in specs.items()}
+    taken: dict[int, list[list[float]]] = {number: [] for number in units}
+    fill = _fill(window, 2 * rows)
+    for number in range(fill + MEASURED):
+        left, right = batch(1, number), batch(2, number)
+        for together, join_cores in units.items():
+            seconds = []
+            for core in join_cores:
+                begun = time.thread_time()
+                for _ in core.run(left, right):
+                    pass
+                seconds.append(time.thread_time() - begun)
+            if number >= fill:
+                taken[together].append(seconds)
+    return {
+        "all": {str(n): statistics.median(map(sum, each)) for n, each in taken.items()},
+        "busiest": {str(n): statistics.median(map(max, each)) for n, each in taken.items()},
+    }
+
+
 def _cpu() -> float:
     """CPU seconds of this process and of all it started that have ended or can be seen."""
     own = resource.getrusage(resource.RUSAGE_SELF)
@@ -309,6 +351,7 @@ def _units(progress: Any) -> list[dict[str, Any]]:
 _WORKLOADS = {
     "share": _share,
     "many": _many,
+    "work": _work,
     "constant_key": _constant_key,
     "recovery": _recovery,
 }

@@ -14,7 +14,7 @@ from thetajoin.kernels.order import gather
 from thetajoin.kernels.search import count_below
 
 # Where many numbers lie in a range of at most this many times as many, all of it is counted once.
-TABLE_SHARE = 4
+TABLE_SHARE = 64
 
 
 @dataclass(frozen=True, eq=False)

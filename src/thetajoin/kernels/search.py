@@ -217,10 +217,15 @@ def reach(low, high, smallest, largest, touched):
     ceiling = ceiling[:zones]
     all_low = ceiling.min()
     all_high = floor.max()
+    none_low = ceiling.max()
+    none_high = floor.min()
     for p in range(touched.size):
         from_here = low[p] if low.size else LOWEST
         to_here = high[p] if high.size else HIGHEST
         if from_here <= all_low and to_here >= all_high:
+            continue
+        if from_here > none_low or to_here < none_high:
+            touched[p] = 0
             continue
         word = touched[p]
         for z in range(zones):
