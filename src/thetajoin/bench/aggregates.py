@@ -231,11 +231,11 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
     """
     import thetajoin as tj
     from thetajoin.bench.empty_unit import EmptyUnit
-    from thetajoin.bench.spark_stream import BATCH, WINDOW, Streams, _joined, _session, alternating
+    from thetajoin.bench.spark_stream import BATCH, WINDOW, Streams, alternating, joined, spark_on
     from thetajoin.spark.aggregate import TotalsUnit, aggregate_frames
 
     window, rows = int(WINDOW * scale), int(BATCH * scale)
-    streams = Streams(_session(threads), rows, window, 10_000.0 * scale)
+    streams = Streams(spark_on(threads), rows, window, 10_000.0 * scale)
 
     def aggregated(unit_class: Any) -> Any:
         left, right = (streams.side(seed).selectExpr("*", "id % 1000 AS g") for seed in (1, 2))
@@ -254,7 +254,7 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
     queries = {
         "aggregate": lambda: aggregated(TotalsUnit),
         "empty": lambda: aggregated(EmptyUnit),
-        "empty, one phase": lambda: _joined(streams, window, empty=True),
+        "empty, one phase": lambda: joined(streams, window, "empty"),
     }
     return alternating(queries, window, rows, {"aggregate": "update", "empty": "update"})
 

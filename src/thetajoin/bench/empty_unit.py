@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor
 
 from thetajoin.spark.pack import unpack
-from thetajoin.spark.unit import JoinUnit
+from thetajoin.spark.unit import FRAME_ROWS, JoinUnit, frame
 
 
 class EmptyUnit(JoinUnit):
@@ -19,10 +20,30 @@ class EmptyUnit(JoinUnit):
         config = self._spec.config
         order_by = config.order_by or (None, None)
         schemas = config.left_schema, config.right_schema
-        rows = sum(unpack(blobs[at], schemas[at], order_by[at]).num_rows for at in (0, 1))
+        sides = [unpack(blobs[at], schemas[at], order_by[at]) for at in (0, 1)]
         saved = self._description.get()
+        rows = sum(side.num_rows for side in sides)
         self._description.update((str(rows + int(saved[0] if saved else 0)),))
+        yield from self._emitted(*sides)
+
+    def _emitted(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[Any]:
         return iter(())
+
+
+class EchoUnit(EmptyUnit):
+    """Emits as many rows as a join with a match a row, but stores nothing and looks for nothing.
+
+    What is slower than this in a join is the join; what is slower here than in an empty unit is
+    Spark taking rows from Python, which no join can do without.
+    """
+
+    def _emitted(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[Any]:
+        rows = min(left.num_rows, right.num_rows)
+        columns = [side.slice(0, rows).columns for side in (left, right)]
+        schema = self._spec.core(0).layout.schema
+        pairs = pa.RecordBatch.from_arrays([*columns[0], *columns[1]], schema=schema)
+        for start in range(0, rows, FRAME_ROWS):
+            yield frame(pairs.slice(start, FRAME_ROWS))
 
 
 class PlainUnit(StatefulProcessor):  # type: ignore[misc]

@@ -28,6 +28,7 @@ MEASURED = 7
 WARM = 25
 TARGETS = {
     "share_of_empty_pipeline": ">= 0.9",
+    "emitting_share_of_empty_pipeline": "",
     "vs_rows_by_spark": "",
     "share_of_empty_pipeline_100": "",
     "vs_constant_key_join": ">= 1000",
@@ -54,6 +55,7 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
 
     share = measure("share", 2)
     report.figures["share_of_empty_pipeline"] = share["join"] / share["empty"]
+    report.figures["emitting_share_of_empty_pipeline"] = share["echo"] / share["empty"]
     report.figures["vs_rows_by_spark"] = share["join"] / share["plain"]
     progress("many, local[1] and local[2] in turns")
     turns = in_turns(MODULE, ["many", "--scale", str(scale)], (1, 2), ROUNDS)
@@ -98,12 +100,14 @@ class Streams:
         return source.selectExpr("value AS id", f"{a} AS a", f"{a} + {noise} * {width!r}D AS b")
 
 
-def _joined(streams: Streams, window: int, *, empty: bool = False) -> Any:
+def joined(streams: Streams, window: int, unit: str = "join") -> Any:
+    """The join of both streams, by its own units or by others that do less."""
     import thetajoin as tj
-    from thetajoin.bench.empty_unit import EmptyUnit
+    from thetajoin.bench.empty_unit import EchoUnit, EmptyUnit
     from thetajoin.spark.stream import stream_join
     from thetajoin.spark.unit import JoinUnit
 
+    units = {"join": JoinUnit, "empty": EmptyUnit, "echo": EchoUnit}
     return stream_join(
         streams.side(1),
         streams.side(2),
@@ -114,7 +118,7 @@ def _joined(streams: Streams, window: int, *, empty: bool = False) -> Any:
         suffix="_right",
         self_join=False,
         options={},
-        unit_class=EmptyUnit if empty else JoinUnit,
+        unit_class=units[unit],
     )
 
 
@@ -168,7 +172,8 @@ def _checkpoint() -> Iterator[Path]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _session(cores: int) -> Any:
+def spark_on(cores: int) -> Any:
+    """A session on so many cores."""
     from thetajoin.spark.session import NARROW_ROWS, local_session
 
     return local_session(cores, memory="6g", shuffle_partitions=cores, settings=NARROW_ROWS)
@@ -201,14 +206,15 @@ def alternating(
 def _share(cores: int, scale: float) -> dict[str, Any]:
     """One match a row, against units that unpack their rows and emit nothing.
 
-    And against what Spark itself costs: the rows grouped and handed over by Spark, each to one
-    operator, that counts them.
+    And against units that emit as many rows and do not join, and what Spark itself costs: the rows
+    grouped and handed over by Spark, each to one operator, that counts them.
     """
     window, rows = int(WINDOW * scale), int(BATCH * scale)
-    streams = Streams(_session(cores), rows, window, 1.0)
+    streams = Streams(spark_on(cores), rows, window, 1.0)
     queries = {
-        "join": lambda: _joined(streams, window),
-        "empty": lambda: _joined(streams, window, empty=True),
+        "join": lambda: joined(streams, window),
+        "empty": lambda: joined(streams, window, "empty"),
+        "echo": lambda: joined(streams, window, "echo"),
         "plain": lambda: _plain(streams),
     }
     return alternating(queries, window, rows, {})
@@ -219,12 +225,12 @@ def _many(cores: int, scale: float) -> Iterator[dict[str, Any]]:
 
     Each turn goes on from the windows of the last.
     """
-    session, places = _session(cores), _checkpoint()
+    session, places = spark_on(cores), _checkpoint()
     window, rows = int(WINDOW * scale), int(BATCH * scale)
     place = next(places)
 
     def batches(warm: int, measured: int) -> list[Any]:
-        df = _joined(Streams(session, rows, window, 100.0), window)
+        df = joined(Streams(session, rows, window, 100.0), window)
         counted = df.groupBy().agg({"b": "sum", "*": "count"})
         return _batches(counted, warm, measured, place, mode="complete")
 
@@ -299,10 +305,10 @@ def _constant_key(cores: int, scale: float) -> dict[str, Any]:
     Only its left window is filled, so that its batches probe one window and ours two; its state is
     in the store that Spark uses by default, which is the faster one for it.
     """
-    session, places = _session(cores), _checkpoint()
+    session, places = spark_on(cores), _checkpoint()
     window, probes = int(50_000 * scale), 200
     ours = Streams(session, int(BATCH * scale), window, 1.0)
-    join = _rate(_batches(_joined(ours, window), 6, MEASURED, next(places)))
+    join = _rate(_batches(joined(ours, window), 6, MEASURED, next(places)))
     session.conf.set(PROVIDER, SPARKS_DEFAULT_STORE)
     streams = Streams(session, probes, window, 1.0)
     left = streams.side(1, window).where(f"id < {window}").selectExpr("*", "1 AS key")
@@ -315,18 +321,18 @@ def _constant_key(cores: int, scale: float) -> dict[str, Any]:
 
 def _recovery(cores: int, scale: float) -> dict[str, Any]:
     """From the start of a query that was ended to its first batch, full windows against empty."""
-    session, places = _session(cores), _checkpoint()
+    session, places = spark_on(cores), _checkpoint()
     window, rows = int(WINDOW * scale), int(BATCH * scale)
     streams = Streams(session, rows, window, 1.0)
     place = next(places)
-    batches = _batches(_joined(streams, window), _fill(window, rows), 1, place)
+    batches = _batches(joined(streams, window), _fill(window, rows), 1, place)
     units = _units(batches[-1])
     stored = sum(unit["stored_rows"] for unit in units)
     held = sum(unit["state_bytes"] for unit in units)
 
     def first_batch(checkpoint: Path) -> float:
         begun = time.perf_counter()
-        _batches(_joined(streams, window), 0, 1, checkpoint)
+        _batches(joined(streams, window), 0, 1, checkpoint)
         return time.perf_counter() - begun
 
     times: dict[str, list[float]] = {"full": [], "empty": []}
