@@ -20,7 +20,7 @@ from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import OTHER, Part, Side, View
 from thetajoin.index.interval import Interval
-from thetajoin.index.po_join import PoJoin
+from thetajoin.index.po_join import NO_KEYS, PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.jit import ALL_ONES
 from thetajoin.kernels.order import gather, gather_into
@@ -32,7 +32,6 @@ Positions = NDArray[np.int32]
 SORTED_PROBES = 2048
 # With more than this share of the rows able to match, all of them probe.
 MOST_ABLE = 0.9
-NO_KEYS: Int64 = np.zeros(0, np.int64)
 PairStream = Iterator[tuple[Positions, Positions]]
 
 

@@ -95,17 +95,6 @@ class Batch:
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
-    def slice(self, start: int, end: int) -> Batch:
-        """The rows ``[start, end)``."""
-        parts = []
-        for part in self.parts:
-            a, b = np.searchsorted(part.rows, [start, end])
-            inside = part.slice(a, b)
-            shared = SHARED_ORDER * len(inside) >= len(part)
-            among = (part, np.arange(a, b, dtype=np.int32)) if shared else None
-            parts.append(PartRows(inside.rows - np.int32(start), inside.keys, among=among))
-        return Batch(self.table.slice(start, end - start), tuple(parts))
-
     def where(self, mask: NDArray[np.bool_]) -> Batch:
         """The rows for which the mask holds."""
         numbers = np.cumsum(mask, dtype=np.int32) - np.int32(1)

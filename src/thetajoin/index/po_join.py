@@ -262,8 +262,8 @@ class PoJoin:
         """The part of each run, in the order of `keys`, that lies in the probe's interval."""
         if self.run is not None:
             starts, ends = runs[0].copy(), runs[1].copy()
-            low = asked.low if asked.low is not None else _NO_KEYS
-            high = asked.high if asked.high is not None else _NO_KEYS
+            low = asked.low if asked.low is not None else NO_KEYS
+            high = asked.high if asked.high is not None else NO_KEYS
             narrow(keys, low, high, asked.low is not None, asked.high is not None, starts, ends)
             return starts, ends
         starts, ends = runs
@@ -523,7 +523,7 @@ class PoJoin:
                 assert self.zone_high[at, block] == rows.max()
 
 
-_NO_KEYS: Int64 = np.zeros(0, np.int64)
+NO_KEYS: Int64 = np.zeros(0, np.int64)
 _NO_ROWS: Int32 = np.zeros(0, np.int32)
 
 
