@@ -9,6 +9,7 @@ them against its own dictionary (`index.interval`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from thetajoin.errors import SchemaError
 Int64 = NDArray[np.int64]
 INT64_MIN, INT64_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _SIGN = np.uint64(1 << 63)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 # Rows worked on at a time, so that what is computed on the way stays in the cache.
 _PIECE = 1 << 14
 _KEY_INF = 0x7FF0000000000000
@@ -190,3 +192,13 @@ def _large_binary(array: pa.Array) -> pa.Array:
     if pa.types.is_string(array.type):
         array = array.cast(pa.large_string())
     return array.cast(pa.large_binary())
+
+
+def mixed(columns: Sequence[Int64]) -> Int64:
+    """A hash of the rows of some columns."""
+    out = np.zeros(columns[0].size, np.uint64)
+    for column in columns:
+        out ^= column.view(np.uint64)
+        out *= _MIX
+        out ^= out >> np.uint64(29)
+    return out.view(np.int64)

@@ -62,12 +62,13 @@ class StaticJoin:
         """The output that a batch of the stream causes."""
         core, side, how = self._core, self._side, self._core.config.how
         batch = self._batch(rows)
-        matched = np.zeros(len(batch), np.bool_)
+        matched = np.zeros(0 if how == "inner" else len(batch), np.bool_)
         pairs = how not in ("semi", "anti")
         for found in core.joiner.probe(
             batch, side, self._blocks, once=not pairs, want_output=pairs
         ):
-            matched[found.probe_rows] = True
+            if how != "inner":
+                matched[found.probe_rows] = True
             if found.output is not None:
                 yield found.output
         if how == "inner":

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import BytesKey, Int64, Key
+from thetajoin.batch.keys import BytesKey, Int64, Key, mixed
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval
 from thetajoin.index.shape import Probe, Shape
@@ -43,7 +43,6 @@ TEST_NS, BLOCK_NS, MOVE_NS, SUMMARY_NS, PROBE_NS = 0.7, 1.2, 1.6, 0.6, 12.0
 SAMPLED_PROBES = 16
 # Probes for so many keys are enough to pass over all keys rather than search.
 MERGED_SHARE = 8
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -200,12 +199,7 @@ class PoJoin:
             return None
         if len(keys) == 1:
             return keys[0]
-        mixed = np.zeros(keys[0].size, np.uint64)
-        for key in keys:
-            mixed ^= key.view(np.uint64)
-            mixed *= _MIX
-            mixed ^= mixed >> np.uint64(29)
-        return mixed.view(np.int64)
+        return mixed(keys)
 
     @property
     def nbytes(self) -> int:

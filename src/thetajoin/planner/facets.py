@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64, Key
+from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64, Key, mixed
 from thetajoin.engine.bands import Distance, FloatBand
 from thetajoin.engine.core import JoinCore
 from thetajoin.engine.rows import Batch, PartRows
@@ -24,7 +24,6 @@ from thetajoin.kernels.bands import KEY_INF, KEY_NEG_INF
 from thetajoin.kernels.strings import hash_bytes, prefix_bytes
 
 Mask = NDArray[np.bool_]
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 _LOOSE = {"<": "<=", ">": ">="}
 
 
@@ -113,7 +112,7 @@ class Sight:
         columns += [_hashes(rows.keys[at]) for at in self._hashed(side)]
         if len(self.equal) > 1:
             at = 0 if side == "l" else 1
-            columns.append(_mixed([columns[self._equal_column(side, p[at])] for p in self.equal]))
+            columns.append(mixed([columns[self._equal_column(side, p[at])] for p in self.equal]))
         return columns
 
     def facets(self, side: Side) -> tuple[Facet, ...]:
@@ -137,8 +136,8 @@ class Sight:
             stored = self._equal_column(side, stored) if kind.equal else stored
             facets.append(Facet(stored, tuple(bounds)))
         if len(self.equal) > 1:
-            mixed = Bound(self.width(other) - 1, "=")
-            facets.insert(0, Facet(self.width(side) - 1, (mixed,)))
+            hashes = Bound(self.width(other) - 1, "=")
+            facets.insert(0, Facet(self.width(side) - 1, (hashes,)))
         return tuple(facets)
 
     def places(self, side: Side) -> tuple[int | None, int | None]:
@@ -188,15 +187,6 @@ def _hashes(key: Key) -> Int64:
     out = np.empty(len(key), np.int64)
     hash_bytes(key.offsets, key.data, out)
     return out
-
-
-def _mixed(columns: list[Int64]) -> Int64:
-    mixed = np.zeros(columns[0].size, np.uint64)
-    for column in columns:
-        mixed ^= column.view(np.uint64)
-        mixed *= _MIX
-        mixed ^= mixed >> np.uint64(29)
-    return mixed.view(np.int64)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from thetajoin.errors import OptionError
 from thetajoin.predicate import condition_text
 from thetajoin.predicate.nodes import Column
 from thetajoin.predicate.render import backquoted
+from thetajoin.spark.batch.table import Table
 from thetajoin.spark.cleanup import clean_up_after
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.frames import check_kinds
@@ -53,7 +54,7 @@ from thetajoin.spark.stream import (
     time_lags,
     use_rocksdb,
 )
-from thetajoin.spark.tasks import mapped, schema_of, set_aside
+from thetajoin.spark.tasks import schema_of, set_aside
 from thetajoin.spark.unit import METRICS, JoinUnit, OnArrival
 from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow
 
@@ -209,7 +210,7 @@ def _from_tables(left: Any, right: Any, config: AggConfig, spec: AggSpec, units:
     """Every part of one table meets every part of the other in a cell of its own."""
     rows, columns = _cells(left, config, units)
     packed_cells = [
-        mapped(by_position(df), _cutter(side, rows, columns), CELLS)
+        Table(df).mapped(_cutter(side, rows, columns), CELLS)
         for side, df in enumerate((left, right))
     ]
     cells = packed_cells[0].union(packed_cells[1])

@@ -16,10 +16,10 @@ from thetajoin.planner.graph import Estimate
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.predicate.render import backquoted
 from thetajoin.spark.batch.counted import numbered
+from thetajoin.spark.batch.table import Table
 from thetajoin.spark.batch.worker import chunks, from_blob, to_blob
-from thetajoin.spark.columns import by_position
 from thetajoin.spark.stream import arrow_schema
-from thetajoin.spark.tasks import mapped, schema_of
+from thetajoin.spark.tasks import schema_of
 from thetajoin.window.counted import carried, hidden
 from thetajoin.window.spec import CountWindow
 
@@ -42,7 +42,7 @@ class ManyFrames:
         job = None
         for name, frame in self.frames.items():
             schema = self.schemas[name].serialize().to_pybytes()
-            sampled = mapped(by_position(frame), _sampler(name, schema), SAMPLED)
+            sampled = Table(frame).mapped(_sampler(name, schema), SAMPLED)
             job = sampled if job is None else job.union(sampled)
         assert job is not None
         found = job.collect()

@@ -10,7 +10,7 @@ import pyarrow as pa
 from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.spec import Side
 from thetajoin.spark.batch.counted import numbered
-from thetajoin.spark.columns import by_position
+from thetajoin.spark.batch.table import Table
 from thetajoin.window.counted import carried, hidden, sees
 from thetajoin.window.spec import CountWindow, FullHistory
 
@@ -19,13 +19,12 @@ from thetajoin.window.spec import CountWindow, FullHistory
 class Inputs:
     """Both tables and the join they take part in, its count window made a condition.
 
-    frames: columns ``c0, c1, ...``, because a name with a dot would be taken for a path.
     is_self_join: the one table is read once and its rows take both parts; each row is numbered by
     the task that reads it, and pairs of a row with itself are left out. added: names of columns
     that only serve this join.
     """
 
-    frames: dict[Side, Any]
+    tables: dict[Side, Table]
     config: JoinConfig
     is_self_join: bool
     added: frozenset[str]
@@ -47,9 +46,7 @@ class Inputs:
 def prepare(left: Any, right: Any, config: JoinConfig, on: str) -> Inputs:
     """The inputs of a join that has been checked."""
     self_join, window = config.self_join, config.window
-    frames: dict[Side, Any] = {"l": by_position(left)}
-    if not self_join:
-        frames["r"] = by_position(right)
+    frames: dict[Side, Any] = {"l": left} if self_join else {"l": left, "r": right}
     schemas: dict[Side, pa.Schema] = {"l": config.left_schema, "r": config.right_schema}
     numbers: dict[Side, list[str]] = {"l": [], "r": []}
     if isinstance(window, CountWindow):
@@ -65,13 +62,14 @@ def prepare(left: Any, right: Any, config: JoinConfig, on: str) -> Inputs:
         x, y = (f"{side}.{hidden(side, '{}')}" for side in schemas)
         on = f"({on}) AND {sees(x, y, (0, 1))}"
         window = FullHistory()
+    tables = {side: Table(df) for side, df in frames.items()}
     added = set()
     for side, names in numbers.items():
         for name in [*names, "row"] if self_join else names:
             schemas[side] = schemas[side].append(pa.field(hidden(side, name), pa.int64()))
             added.add(hidden(side, name))
     if self_join:
-        frames["r"] = frames["l"]
+        tables["r"] = tables["l"]
     made = replace(
         config,
         on=on,
@@ -81,4 +79,4 @@ def prepare(left: Any, right: Any, config: JoinConfig, on: str) -> Inputs:
         order_by=None,
         self_join=False,
     )
-    return Inputs(frames, made, self_join, frozenset(added))
+    return Inputs(tables, made, self_join, frozenset(added))

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -35,8 +34,8 @@ from thetajoin.spark.batch.inputs import Inputs, prepare
 from thetajoin.spark.batch.named import named_router, plan_named, the_comparison
 from thetajoin.spark.batch.options import BatchOptions
 from thetajoin.spark.batch.route import ROUTED, router
-from thetajoin.spark.batch.summary import Summary, estimated_bytes, look
-from thetajoin.spark.columns import hashed
+from thetajoin.spark.batch.summary import Summary, look
+from thetajoin.spark.batch.table import Whole
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.stream import arrow_schema, frame_order, output_schema
 from thetajoin.spark.tasks import mapped
@@ -89,14 +88,14 @@ class _Join:
         self.how: How = config.how
         self.spec = UnitSpec.of(config, options)
         self.core = JoinCore(self.spec.config)
-        self.session = inputs.frames["l"].sparkSession
+        self.session = inputs.tables["l"].session
         self._seen: dict[Side, Summary] = {}
 
     @property
     def seen(self) -> dict[Side, Summary]:
         """What is known of the sides; looked at once, when it is needed."""
         if not self._seen:
-            self._seen = look(self.inputs.frames, self.core, self.spec)
+            self._seen = look(self.inputs.tables, self.core, self.spec)
         return self._seen
 
     def run(self) -> Any:
@@ -119,7 +118,7 @@ class _Join:
         fits = [s for s in self._may_broadcast(how) if rows[s] <= self.settings.broadcast_rows]
         if fits:
             small = min(fits, key=lambda side: rows[side])
-            return self._broadcast(how, small, self.inputs.frames[small].toArrow())
+            return self._broadcast(how, small, self._whole(small))
         if how == "full":
             left = self._cells("l", pairs=True, singles="unmatched")
             return left.union(self._cells("r", pairs=False, singles="unmatched"))
@@ -142,20 +141,23 @@ class _Join:
         if not self.settings.broadcast_rows:
             return None
         able = self._may_broadcast(self.how)
-        sizes = {side: estimated_bytes(self.inputs.frames[side]) for side in able}
+        sizes = {side: self.inputs.tables[side].bytes for side in able}
         small = min(able, key=lambda side: sizes[side], default=None)
         if small is None or sizes[small] > BROADCAST_BYTES:
             return None
-        table = self.inputs.frames[small].toArrow()
-        if len(table) > self.settings.broadcast_rows:
+        whole = self._whole(small)
+        if whole.rows > self.settings.broadcast_rows:
             return None
-        if not len(table) and not owes(self.how, OTHER[small]):
+        if not whole.rows and not owes(self.how, OTHER[small]):
             return self.session.createDataFrame([], self.output)
-        return self._broadcast(self.how, small, table)
+        return self._broadcast(self.how, small, whole)
 
-    def _broadcast(self, how: How, small: Side, table: pa.Table) -> Any:
+    def _whole(self, side: Side) -> Whole:
+        return self.inputs.tables[side].whole(self.core.given[side])
+
+    def _broadcast(self, how: How, small: Side, whole: Whole) -> Any:
         spec = replace(self.spec, how=how, label=f"{self.spec.label}-{how}")
-        return broadcast_join(self.inputs, spec, OTHER[small], table, self.output)
+        return broadcast_join(self.inputs, spec, OTHER[small], whole, self.output)
 
     def plan(self, held: Side | None, keep_all: bool) -> CellPlan:
         """The cells with one side held, or with the one that is cheaper to hold."""
@@ -196,9 +198,6 @@ class _Join:
         inputs = self.inputs
         roles: tuple[tuple[Side, ...], ...] = (("l",), ("r",))
         for sides in (SIDES,) if inputs.is_self_join else roles:
-            frame = inputs.frames[sides[0]]
-            if with_hash:
-                frame = frame.withColumn("hash", hashed(frame))
             route = router(
                 self.spec,
                 plan,
@@ -207,7 +206,7 @@ class _Join:
                 with_hash,
                 inputs.is_self_join,
             )
-            sent = mapped(frame, route, ROUTED)
+            sent = inputs.tables[sides[0]].mapped(route, ROUTED, with_hash=with_hash)
             routed = sent if routed is None else routed.union(sent)
         job = CellJob(plan.held, pairs, singles, inputs.shown(self.core), inputs.apart(self.core))
         return self._joined(routed, plan.cells, job)
@@ -215,9 +214,9 @@ class _Join:
     def _named(self, how: Partitioning) -> Any:
         """The join by one of the paper's partitionings."""
         plan = plan_named(self.core, self.settings.partitioning, how, self.seen)
-        frames = self.inputs.frames
         left, right = (
-            mapped(frames[side], named_router(self.spec, plan, side), ROUTED) for side in SIDES
+            self.inputs.tables[side].mapped(named_router(self.spec, plan, side), ROUTED)
+            for side in SIDES
         )
         return self._joined(left.union(right), plan.number, CellJob("l", True, "none"))
 

@@ -17,9 +17,10 @@ from thetajoin.engine.rows import make_batch
 from thetajoin.engine.spec import Side
 from thetajoin.planner.facets import sights_of
 from thetajoin.planner.zones import Zones, summarise
+from thetajoin.spark.batch.table import Table
 from thetajoin.spark.batch.worker import chunks, core_of, from_blob, to_blob
 from thetajoin.spark.spec import UnitSpec
-from thetajoin.spark.tasks import mapped, schema_of
+from thetajoin.spark.tasks import schema_of
 
 SUMMARY = schema_of(side=ByteType(), total=LongType(), zones=BinaryType(), sample=BinaryType())
 SUMMARY_ROWS = 1 << 20
@@ -49,26 +50,18 @@ def needed(core: JoinCore, side: Side) -> list[str]:
     return [name for name in core.schemas[side].names if name in used]
 
 
-def estimated_bytes(frame: Any) -> float:
-    """Spark's own estimate of a table's size; infinite where it tells none (Spark Connect)."""
-    if not hasattr(frame, "_jdf"):
-        return float("inf")
-    return float(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
-
-
-def look(frames: dict[Side, Any], core: JoinCore, spec: UnitSpec) -> dict[Side, Summary]:
+def look(tables: dict[Side, Table], core: JoinCore, spec: UnitSpec) -> dict[Side, Summary]:
     """Summarise the sides in one Spark job."""
     jobs = None
-    for side, frame in frames.items():
+    for side, table in tables.items():
         positions = [core.schemas[side].names.index(name) for name in needed(core, side)]
-        columns = [f"c{at}" for at in positions]
-        job = mapped(frame.select(*columns), _summariser(spec, side), SUMMARY)
+        job = table.mapped(_summariser(spec, side), SUMMARY, positions)
         jobs = job if jobs is None else jobs.union(job)
     assert jobs is not None
     found = jobs.collect()
     return {
         side: _merged([row for row in found if row.side == SIDES.index(side)], core, side)
-        for side in frames
+        for side in tables
     }
 
 

@@ -1,0 +1,93 @@
+"""A table on Spark as its tasks see it: Arrow batches, columns by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from thetajoin.engine.block import empty_batch
+from thetajoin.spark.batch.files import Files, files_of
+from thetajoin.spark.batch.worker import from_blob, gathered, to_blob
+from thetajoin.spark.columns import by_position, hashed
+from thetajoin.spark.stream import arrow_schema
+from thetajoin.spark.tasks import Task, mapped
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All rows of a small table, for every task: as they are, or files to read them from."""
+
+    rows: int
+    source: Files | bytes
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The rows, in a schema that names the columns by position."""
+        if not self.rows:
+            return empty_batch(schema)
+        if isinstance(self.source, bytes):
+            return gathered(from_blob(self.source), schema)
+        return gathered(list(self.source.read(range(len(self.source.tasks)))), schema)
+
+
+class Table:
+    """A DataFrame that does not stream.
+
+    files: what to read in its place, where it is nothing but files.
+    """
+
+    def __init__(self, df: Any) -> None:
+        """A user's, or one with columns that were added to that."""
+        self.session = df.sparkSession
+        self.files = files_of(df, arrow_schema(df))
+        self._df = df
+
+    @cached_property
+    def frame(self) -> Any:
+        """Columns ``c0, c1, ...``, because a name with a dot would be taken for a path."""
+        return by_position(self._df)
+
+    @cached_property
+    def bytes(self) -> float:
+        """How large it is, or is thought to be; infinite where Spark tells nothing (Connect)."""
+        if self.files is not None:
+            return self.files.bytes
+        if not hasattr(self.frame, "_jdf"):
+            return float("inf")
+        return float(self.frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
+
+    def whole(self, schema: pa.Schema) -> Whole:
+        """All rows; a table of Spark's is collected for that."""
+        if self.files is not None:
+            return Whole(self.files.rows, self.files)
+        table = self.frame.toArrow()
+        rows = len(table)
+        blob = to_blob(gathered(table.to_batches(), schema)).to_pybytes() if rows else b""
+        return Whole(rows, blob)
+
+    def mapped(
+        self,
+        task: Task,
+        schema: Any,
+        columns: Sequence[int] | None = None,
+        with_hash: bool = False,
+    ) -> Any:
+        """Its batches through a task: the columns at some positions, and a hash of the row."""
+        files = self.files
+        if files is None:
+            frame = self.frame
+            if columns is not None:
+                frame = frame.select(*[f"c{at}" for at in columns])
+            if with_hash:
+                frame = frame.withColumn("hash", hashed(frame))
+            return mapped(frame, task, schema)
+
+        def read(tasks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            numbers = [number for batch in tasks for number in batch.column(0).to_pylist()]
+            yield from task(files.read(numbers, columns, with_hash))
+
+        number = len(files.tasks)
+        return mapped(self.session.range(0, number, 1, max(1, number)), read, schema)
