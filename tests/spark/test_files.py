@@ -265,12 +265,18 @@ def test_files_that_change_under_a_join(spark: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "t", table(rows, LEFT), 2)
     frame = spark.read.parquet(path)
     joined = tj.join(frame, frame, "l.a < r.a", broadcast_rows=0)
-    pq.write_table(table(rows[:3], LEFT), tmp_path / "t" / "0.parquet")
-    with pytest.raises(Exception, match=r"0\.parquet is no longer the file it was"):
-        joined.count()
-    (tmp_path / "t" / "0.parquet").unlink()
-    with pytest.raises(Exception, match=r"0\.parquet is no longer the file it was"):
-        joined.count()
+    file = tmp_path / "t" / "0.parquet"
+    size = file.stat().st_size
+    others = [row | {"a": row["a"] + 20} for row in rows[:10]]
+    for change in (table(others, LEFT), table(rows[:3], LEFT), None):
+        if change is None:
+            file.unlink()
+        else:
+            pq.write_table(change, file)
+        if change is not None and len(change) == 10:
+            assert file.stat().st_size == size
+        with pytest.raises(Exception, match=r"0\.parquet is no longer the file it was"):
+            joined.count()
 
 
 @given(
@@ -279,7 +285,7 @@ def test_files_that_change_under_a_join(spark: Any, tmp_path: Path) -> None:
 )
 def test_every_row_group_is_read_once(files: list[list[int]], tasks: int) -> None:
     pieces = [
-        Piece(str(file), 1, (group,), 10 * file + group)
+        Piece(str(file), (1, 1), (group,), 10 * file + group)
         for file, groups in enumerate(files)
         for group in range(len(groups))
     ]

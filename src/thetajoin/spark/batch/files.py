@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,12 +80,11 @@ _PLAIN = {
 class Piece:
     """Row groups of one file that follow each other.
 
-    size: bytes of the whole file when the join was planned. first: the number of the first row in
-    the table.
+    stamp: of the file when the join was planned. first: the number of the first row in the table.
     """
 
     path: str
-    size: int
+    stamp: tuple[int, int]
     groups: tuple[int, ...]
     first: int
 
@@ -127,12 +127,25 @@ class Files:
 
 def _opened(piece: Piece) -> pq.ParquetFile:
     """The file, if it is still the one that was planned for."""
-    if not os.path.exists(piece.path) or os.path.getsize(piece.path) != piece.size:
+    if not os.path.exists(piece.path) or _stamp(piece.path) != piece.stamp:
         raise DataError(
             f"{piece.path} is no longer the file it was when the join was called: call it again, "
             "or write the table elsewhere first"
         )
     return pq.ParquetFile(piece.path)
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    """A file's size and a checksum of its footer, which tells the extremes of each row group.
+
+    Not its time: machines may have copies of their own.
+    """
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 8))
+        footer = int.from_bytes(file.read(4), "little")
+        file.seek(max(0, size - 8 - footer))
+        return size, zlib.crc32(file.read(footer))
 
 
 def files_of(df: Any, schema: pa.Schema) -> Files | None:
@@ -209,13 +222,13 @@ def _examined(paths: list[str], columns: list[str], schema: pa.Schema, tasks: in
             places = _places(file, columns, schema)
             if places is None:
                 return None
-            size = os.path.getsize(path)
+            stamp = _stamp(path)
             for number in range(file.num_row_groups):
                 group = file.metadata.row_group(number)
                 chunks = [group.column(at) for at in places]
                 if any(chunk.compression not in CODECS for chunk in chunks):
                     return None
-                pieces.append(Piece(path, size, (number,), rows))
+                pieces.append(Piece(path, stamp, (number,), rows))
                 weights.append(sum(chunk.total_uncompressed_size for chunk in chunks))
                 rows += group.num_rows
     dealt = _dealt(pieces, weights, tasks)
@@ -272,6 +285,6 @@ def _dealt(pieces: list[Piece], weights: list[int], tasks: int) -> tuple[tuple[P
         mine = dealt.setdefault(task, [])
         if mine and mine[-1].path == piece.path:
             last = mine.pop()
-            piece = Piece(last.path, last.size, last.groups + piece.groups, last.first)
+            piece = Piece(last.path, last.stamp, last.groups + piece.groups, last.first)
         mine.append(piece)
     return tuple(tuple(mine) for mine in dealt.values())
