@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -168,6 +169,25 @@ def test_mistakes(frames: tuple[Any, Any]) -> None:
         tj.join(left, right, "l.a < r.nope")
     plan = tj.explain(left, right, ON, units=2, broadcast_rows=0)
     assert plan.parts[0].ordered == ("l.a < r.b", "l.c >= r.d")
+
+
+def test_a_warning_where_spark_would_send_too_much_at_once(
+    spark: Any, frames: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from thetajoin.spark.batch import join
+    from thetajoin.spark.session import BATCH_BYTES, NO_LIMIT
+
+    monkeypatch.setattr(join, "LARGE_CELL", 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tj.join(*frames, ON, broadcast_rows=0)
+        spark.conf.set(BATCH_BYTES, NO_LIMIT)
+        try:
+            with pytest.warns(UserWarning, match="67108864") as caught:
+                tj.join(*frames, ON, broadcast_rows=0)
+        finally:
+            spark.conf.unset(BATCH_BYTES)
+    assert caught[0].filename == __file__
 
 
 def test_the_paper_s_partitionings(frames: tuple[Any, Any]) -> None:

@@ -34,7 +34,9 @@ LOCAL_CHECKPOINTS = {
 }
 # For rows of up to some kilobytes. With any other limit Spark adds up the bytes of a batch before
 # every row it sends to Python: about 0.1 s a million rows of two columns.
-NARROW_ROWS = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
+BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+NO_LIMIT = str(2**31 - 1)
+NARROW_ROWS = {BATCH_BYTES: NO_LIMIT}
 
 
 class SparkError(ThetaJoinError):

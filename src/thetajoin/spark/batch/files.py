@@ -25,7 +25,7 @@ from pyspark.sql import types as T
 
 from thetajoin.batch.keys import mixed
 from thetajoin.errors import DataError
-from thetajoin.spark.batch.worker import CHUNK_BYTES
+from thetajoin.spark.batch.worker import CHUNK_BYTES, row_bytes
 
 # The types whose values Parquet, Spark and Arrow hold alike.
 ALIKE: tuple[type[T.DataType], ...] = (
@@ -237,11 +237,8 @@ def _examined(paths: list[str], columns: list[str], schema: pa.Schema, tasks: in
 
 def _at_once(schema: pa.Schema) -> int:
     """How many rows fit in a chunk; some may be long."""
-    t = pa.types
-    fixed = [type_ for type_ in schema.types if not (t.is_string(type_) or t.is_binary(type_))]
-    most = ROWS if len(fixed) == len(schema) else LONG_ROWS
-    bits: int = sum(type_.bit_width for type_ in fixed)
-    return min(most, CHUNK_BYTES * 8 // max(1, bits))
+    width, at_least = row_bytes(schema)
+    return min(LONG_ROWS if at_least else ROWS, max(1, CHUNK_BYTES // width))
 
 
 def _places(file: pq.ParquetFile, columns: list[str], schema: pa.Schema) -> list[int] | None:

@@ -11,6 +11,7 @@ left, right -> zones and a sample of both, in one job when the join is called   
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,8 @@ from thetajoin.spark.batch.options import BatchOptions
 from thetajoin.spark.batch.route import ROUTED, router
 from thetajoin.spark.batch.summary import Summary, look
 from thetajoin.spark.batch.table import Whole
+from thetajoin.spark.batch.worker import row_bytes
+from thetajoin.spark.session import BATCH_BYTES, NO_LIMIT
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.stream import arrow_schema, frame_order, output_schema
 from thetajoin.spark.tasks import mapped
@@ -43,6 +46,8 @@ from thetajoin.window.spec import FullHistory, Window
 
 # A side that Spark estimates at no more than this is collected without counting it first.
 BROADCAST_BYTES = 16 << 20
+# Bytes for one task that are close to too many for one batch; the split is not that even.
+LARGE_CELL = 512 << 20
 
 
 def batch_join(
@@ -222,6 +227,7 @@ class _Join:
 
     def _joined(self, routed: Any, cells: int, job: CellJob) -> Any:
         """Bring each cell's rows together and join them."""
+        self._warn_of_large_cells(cells)
         placed = routed.repartitionById(cells, F.col("cell"))
         ordered = placed.sortWithinPartitions(F.col("held").desc())
         if self.settings.observe is None:
@@ -232,6 +238,19 @@ class _Join:
         )
         rows = mapped(ordered, joiner(self.spec, counted), schema)
         return _observed(rows, self.settings.observe)
+
+    def _warn_of_large_cells(self, cells: int) -> None:
+        """Without a limit Spark sends a cell's rows in one batch, which must not have 2 GB."""
+        if self.session.conf.get(BATCH_BYTES, "") != NO_LIMIT:
+            return
+        size = sum(self.seen[side].rows * row_bytes(self.core.given[side])[0] for side in SIDES)
+        if size / cells > LARGE_CELL:
+            warnings.warn(
+                f"thetajoin: about {size / 2**30:.1f} GiB go to {cells} tasks, and with "
+                f"{BATCH_BYTES}={NO_LIMIT} Spark sends each its part as one batch, which fails "
+                "at 2 GiB: set it to 67108864",
+                stacklevel=8,
+            )
 
 
 def _observed(rows: Any, observation: Any) -> Any:

@@ -58,6 +58,20 @@ def gathered(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 
 
+def row_bytes(schema: pa.Schema) -> tuple[int, bool]:
+    """What a row takes, and whether that is only the least: texts and lists count 16 bytes."""
+    widths = [_width(type_) for type_ in schema.types]
+    return max(1, sum(16 if width is None else width for width in widths)), None in widths
+
+
+def _width(type_: pa.DataType) -> int | None:
+    try:
+        bits: int = type_.bit_width
+    except ValueError:  # has none
+        return None
+    return -(-bits // 8)
+
+
 def to_blob(batch: pa.RecordBatch) -> pa.Buffer:
     """Rows as an Arrow stream."""
     sink = pa.BufferOutputStream()
