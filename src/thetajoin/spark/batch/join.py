@@ -241,7 +241,7 @@ class _Join:
 
     def _warn_of_large_cells(self, cells: int) -> None:
         """Without a limit Spark sends a cell's rows in one batch, which must not have 2 GB."""
-        if self.session.conf.get(BATCH_BYTES, "") != NO_LIMIT:
+        if self.session.conf.get(BATCH_BYTES) != NO_LIMIT:
             return
         size = sum(self.seen[side].rows * row_bytes(self.core.given[side])[0] for side in SIDES)
         if size / cells > LARGE_CELL:
