@@ -221,13 +221,24 @@ def test_where_rows_come_from_elsewhere(spark: Any, tmp_path: Path) -> None:
     frame = spark.read.parquet(path)
     frame.write.partitionBy("p").parquet(str(tmp_path / "parted"))
     frame.write.orc(str(tmp_path / "orc"))
-    assert read(spark.read.parquet(str(tmp_path / "parted"))) is None
+    parted = spark.read.parquet(str(tmp_path / "parted"))
+    assert read(parted) is None
+    only = read(parted.select("a"))
+    assert only is not None
+    assert sorted(only.column(0).to_pylist()) == [1, 2]
+    # Spark takes the folder's word against the file's.
+    (tmp_path / "own").mkdir()
+    write(tmp_path / "own" / "p=1", pa.table({"a": [3], "p": pa.array([9], pa.int32())}))
+    own = spark.read.parquet(str(tmp_path / "own"))
+    assert own.collect()[0].p == 1
+    assert read(own) is None
     assert read(spark.read.orc(str(tmp_path / "orc"))) is None
     assert read(spark.read.option("datetimeRebaseMode", "LEGACY").parquet(path)) is None
     assert read(spark.read.option("mergeSchema", "true").parquet(path)) is not None
     frame.createOrReplaceTempView("view_of_files")
     assert read(spark.sql("SELECT p, a FROM view_of_files")) is not None
     # What is cached stays what it was, whatever becomes of the files.
+    assert read(frame) is not None
     frame.cache().count()
     try:
         assert read(frame) is None

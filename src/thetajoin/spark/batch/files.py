@@ -190,7 +190,7 @@ def _scan(plan: Any) -> tuple[list[str], list[str]] | None:
     if leaf.getClass().getName() != _RELATION or leaf.isStreaming():
         return None
     relation = leaf.relation()
-    if relation.getClass().getName() != _PLAIN["relation"] or relation.partitionSchema().length():
+    if relation.getClass().getName() != _PLAIN["relation"]:
         return None
     for part in ("fileFormat", "location"):
         if getattr(relation, part)().getClass().getName() != _PLAIN[part]:
@@ -200,7 +200,8 @@ def _scan(plan: Any) -> tuple[list[str], list[str]] | None:
         return None
     top = json.loads(plan.toJSON())[0]
     columns = [_column(nodes) for nodes in top["projectList" if name == _PROJECT else "output"]]
-    if None in columns:
+    # A partition's columns are in its folder's name, and count even where its files have them too.
+    if {None, *relation.partitionSchema().fieldNames()} & set(columns):
         return None
     return [column for column in columns if column], list(relation.location().inputFiles())
 
