@@ -62,16 +62,16 @@ class StaticJoin:
         """The output that a batch of the stream causes."""
         core, side, how = self._core, self._side, self._core.config.how
         batch = self._batch(rows)
-        matched = np.zeros(0 if how == "inner" else len(batch), np.bool_)
+        matched = None if how == "inner" else np.zeros(len(batch), np.bool_)
         pairs = how not in ("semi", "anti")
         for found in core.joiner.probe(
             batch, side, self._blocks, once=not pairs, want_output=pairs
         ):
-            if how != "inner":
+            if matched is not None:
                 matched[found.probe_rows] = True
             if found.output is not None:
                 yield found.output
-        if how == "inner":
+        if matched is None:
             return
         single = np.flatnonzero(matched if how == "semi" else ~matched).astype(np.int32)
         if len(single):

@@ -44,7 +44,7 @@ from thetajoin.spark.stream import arrow_schema, frame_order, output_schema
 from thetajoin.spark.tasks import mapped
 from thetajoin.window.spec import FullHistory, Window
 
-# A side that Spark estimates at no more than this is collected without counting it first.
+# A side believed to be no larger is taken whole without looking at it first.
 BROADCAST_BYTES = 16 << 20
 # Bytes for one task that are close to too many for one batch; the split is not that even.
 LARGE_CELL = 512 << 20

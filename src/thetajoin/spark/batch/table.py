@@ -25,7 +25,7 @@ class Whole:
     source: Files | bytes
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """The rows, in a schema that names the columns by position."""
+        """The rows as one batch; the schema names and types the columns."""
         if not self.rows:
             return empty_batch(schema)
         if isinstance(self.source, bytes):
