@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thetajoin.engine.machine import available_cores
 from thetajoin.errors import ThetaJoinError
 
 OLDEST_JAVA = 17
@@ -207,13 +208,6 @@ def _parallel(master: str) -> int:
     if master.startswith("local-cluster"):
         return numbers[0] * numbers[1]
     return numbers[0] if numbers else available_cores()
-
-
-def available_cores() -> int:
-    """The cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _temporary() -> Path:
