@@ -8,9 +8,11 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,12 +161,22 @@ def local_session(
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
     conf = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
     gateway = SparkContext._gateway or _launch(conf, scratch, log)
+    interrupt = signal.getsignal(signal.SIGINT)
     try:
         context = SparkContext(conf=conf, gateway=gateway)
     except Exception as error:
         raise SparkError(f"Spark did not start: {_reason(log, str(error))}") from error
+    finally:
+        _keep(interrupt)
     context.setLogLevel("ERROR")
     return SparkSession.builder.getOrCreate()
+
+
+def _keep(interrupt: Any) -> None:
+    """Leave Ctrl-C to a program that handles it, which PySpark's own handler would replace."""
+    usual = interrupt is signal.default_int_handler or interrupt is None
+    if not usual and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)
 
 
 def use_java(scratch: Path) -> None:
