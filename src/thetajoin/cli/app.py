@@ -37,7 +37,8 @@ def main() -> None:
             # A terminal may have fewer letters than a user's data.
             stream.reconfigure(errors="backslashreplace")
     try:
-        ended = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+        words = sys.argv[1:] or ["--help"]
+        ended = app(args=words, prog_name="thetajoin", standalone_mode=False)
     except ThetaJoinError as error:
         _fail(str(error))
     except _WordsError as error:

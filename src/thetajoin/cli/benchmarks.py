@@ -72,7 +72,7 @@ def show(report: Report) -> None:
     for key, value in report.figures.items():
         shown = "not measured" if value is None else f"{value:.3g}"
         table.add_row(literal(key), shown, literal(report.targets.get(key, "")))
-    screen(wrap=True).print(table)
+    screen().print(table)
     for name, details in report.details.items():
         times = next(
             (v for k, v in details.items() if k == "median" or k.startswith("seconds_per")), None

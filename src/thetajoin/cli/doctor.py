@@ -54,5 +54,5 @@ def examine() -> int:
     else:
         enough = "ok" if memory >= ENOUGH else "little for Spark"
         table.add_row("memory", f"{memory / 2**30:.1f} GiB", enough)
-    screen(wrap=True).print(table)
+    screen().print(table)
     return 1 if missing else 0

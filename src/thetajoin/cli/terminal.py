@@ -14,13 +14,18 @@ from rich.table import Table
 # file's name may also hold bytes that are no text at all, which Python keeps as lone surrogates.
 _ACTS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
+_UNBOUNDED = 1_000_000  # columns
 
-def screen(*, errors: bool = False, wrap: bool = False) -> Console:
+
+def screen(*, errors: bool = False) -> Console:
     """A console on which nothing is markup: `[red]` and `:smile:` are letters like any others.
 
-    `wrap` fits tables to the terminal's width; else lines are left as long as they are.
+    Tables are fitted to a terminal's width; in a pipe they are as wide as they need to be.
     """
-    return Console(stderr=errors, markup=False, emoji=False, highlight=False, soft_wrap=not wrap)
+    console = Console(stderr=errors, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _UNBOUNDED
+    return console
 
 
 def literal(value: object) -> str:
