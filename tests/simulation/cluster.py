@@ -190,7 +190,9 @@ class Cluster:
         for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
             middle = self.rng.randint(start, end)
             spans = ((start, middle), (middle, end))
-            parts.append([whole.slice(a, b - a) for a, b in spans if a < b or self.rng.random() < 0.3])
+            parts.append(
+                [whole.slice(a, b - a) for a, b in spans if a < b or self.rng.random() < 0.3]
+            )
         return parts
 
     # A task

@@ -141,7 +141,9 @@ def damage(rng: Random, path: str, others: list[str]) -> str:
         start, end = sorted(rng.randrange(len(content) + 1) for _ in range(2))
         content[start:end] = bytes(end - start)
     elif how == "bit flipped":
-        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        # A file's beginning says how to read the rest, so it is hit as often as all of that.
+        size = len(content) if rng.random() < 0.5 else min(64, len(content))
+        content[rng.randrange(size)] ^= 1 << rng.randrange(8)
     elif how == "longer":
         content += bytes(rng.randrange(1, 100))
     else:

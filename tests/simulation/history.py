@@ -53,7 +53,7 @@ def run_history(seed: int, folder: Path, settings: Settings | None = None) -> Ou
     join = draw_join(rng)
     batches = list(draw_batches(join, rng))
     outcome = Outcome(seed, join, len(batches))
-    given = settings or Settings(reuse=rng.random() < 0.85, damage=0)  # ADAPTER
+    given = settings or Settings(reuse=rng.random() < 0.85)
     root = folder / f"history-{seed}"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)

@@ -75,9 +75,9 @@ class World:
         clock = Proxy(time, time=self._time, monotonic=self._time, sleep=self._sleep)
         self._patch(unit, threading=Proxy(threading, Thread=rows), uuid=names)
         self._patch(unit, set_aside=lambda: None, **{MEMORY: OrderedDict()})
-        self._patch(cache, threading=Proxy(threading, Thread=thread), uuid=names)
-        self._patch(cache, os=system, time=clock, **{TOLD: set()})
-        self._patch(blockfile, os=system)
+        self._patch(cache, threading=Proxy(threading, Thread=thread), **{TOLD: set()})
+        self._patch(cache, os=system, time=clock)
+        self._patch(blockfile, os=system, uuid=names)
         # Not under test, and most of the time if left as they are.
         self._patch(unit, pd=Proxy(unit.pd, DataFrame=Frame))
         self._patch(core, compile_condition=_compiled, time_difference=_difference)
