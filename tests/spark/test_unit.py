@@ -564,3 +564,26 @@ def test_a_micro_batch_past_2_gib_says_what_to_do(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(DataError, match=r"2 GiB in one micro-batch: .*maxFilesPerTrigger"):
         _whole(Huge())
+
+
+@pytest.mark.parametrize("forget", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after", "pairs"), [(9, 1, {(1, 0): 1}), (1, 9, {(0, 1): 1}), (9, 9, None)]
+)
+def test_rows_of_a_self_join_stay_while_either_role_needs_them(
+    before: int, after: int, pairs: dict[Any, int] | None, forget: bool
+) -> None:
+    """A row is stored once for both roles, and a window may reach further back in one of them."""
+    window = tj.TimeWindow(before=f"{before} seconds", after=f"{after} seconds", time="t")
+    schema = LEFT.serialize().to_pybytes()
+    spec = make_spec(window, on="l.a = r.a", self_join=True, right_schema=schema)
+    tester = make_tester(spec)
+    push(tester, naive.Push([{"lid": 0, "a": 1, "c": 0, "t": at(10)}]))
+    tester.setWatermark(millis(15))
+    if forget:
+        unit_module._REMEMBERED.clear()
+        shutil.rmtree(Path(os.environ["SPARK_LOCAL_DIRS"]) / "thetajoin-test")
+    found = push(tester, naive.Push([{"lid": 1, "a": 1, "c": 0, "t": at(16)}]))
+    assert found == Counter({(0, 1): 1, (1, 0): 1} if pairs is None else pairs)
+    tester.setWatermark(millis(60))
+    assert stored(tester) == set()

@@ -27,8 +27,9 @@ from thetajoin.index.shape import Shape
 SUFFIX = ".segment"
 _MAGIC = b"tjseg002"
 _ALIGN = 64
-# Magic, checksum of all that follows the prelude, bytes of the file, bytes of the header.
+# Magic, checksum of all that follows it, bytes of the file, bytes of the header.
 _PRELUDE = struct.Struct("<8sQQQ")
+_CHECKED_FROM = 16
 
 
 class DamagedError(Exception):
@@ -41,10 +42,10 @@ def write_block(folder: Path, block: Block) -> str:
     The file appears under its name only when it is whole.
     """
     pieces = _pieces(block)
-    checksum = 0
+    size = _PRELUDE.size + sum(len(piece) for piece in pieces)
+    checksum = zlib.crc32(_PRELUDE.pack(_MAGIC, 0, size, len(pieces[0]))[_CHECKED_FROM:])
     for piece in pieces:
         checksum = zlib.crc32(piece, checksum)
-    size = _PRELUDE.size + sum(len(piece) for piece in pieces)
     name = f"{uuid.uuid4().hex}-{checksum:08x}{SUFFIX}"
     partial = folder / f"{name}.{os.getpid()}"
     try:
@@ -121,7 +122,7 @@ def _checked(path: Path) -> tuple[mmap.mmap, int]:
     if magic != _MAGIC or written != size:
         raise ValueError("it has another size or format than it was written with")
     named = path.name.removesuffix(SUFFIX).rpartition("-")[2]
-    if named != f"{checksum:08x}" or zlib.crc32(memoryview(mapped)[_PRELUDE.size :]) != checksum:
+    if named != f"{checksum:08x}" or zlib.crc32(memoryview(mapped)[_CHECKED_FROM:]) != checksum:
         raise ValueError("it has another checksum than it was written with")
     return mapped, header
 
