@@ -13,6 +13,7 @@ from thetajoin.batch.tables import from_table, kind_of, to_batch
 from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.layout import parse_how
 from thetajoin.engine.options import Options
+from thetajoin.engine.serial import SerialIterator
 from thetajoin.engine.stream import check_order, check_window
 from thetajoin.errors import SchemaError
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
@@ -72,7 +73,8 @@ def join_batches(
     """The result of `join` as an iterator of record batches of bounded size.
 
     Nothing is computed ahead of what is taken but a few batches, so a join with a billion matches
-    may be looked into and left. Mistakes are reported by the call itself.
+    may be looked into and left. Mistakes are reported by the call itself. Threads that share the
+    iterator are each given other batches.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> numbers = pa.table({"x": range(100_000)})
@@ -81,7 +83,7 @@ def join_batches(
     """
     if is_spark(left) or is_spark(right):
         raise SchemaError("join_batches is for tables in this process; on Spark use join")
-    return _run(*_prepare(left, right, on, how, window, order_by, suffix, options))
+    return SerialIterator(_run(*_prepare(left, right, on, how, window, order_by, suffix, options)))
 
 
 def self_join(
