@@ -55,8 +55,9 @@ def join(
             suffix=suffix,
             options=options,
         )
-    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
-    return from_table(core.layout.table(list(_run(core, batches))), _kind(left, "left"))
+    kind = _kind(left, "left")
+    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options, kind)
+    return from_table(core.layout.table(list(_run(core, batches))), kind)
 
 
 def join_batches(
@@ -117,7 +118,7 @@ def self_join(
             self_join=True,
         )
     kind = _kind(df, "joined")
-    batch = to_batch(df, "joined")
+    batch = to_batch(df, "joined", as_kind=kind)
     core = _core(batch.schema, batch.schema, on, "inner", window, order_by, suffix, options, True)
     return from_table(core.layout.table(list(_run(core, (batch, batch)))), kind)
 
@@ -160,7 +161,9 @@ def join_agg(
             options=options,
         )
     kind = _kind(left, "left")
-    aggregator, batches = _aggregator(left, right, on, group_by, aggs, window, order_by, options)
+    aggregator, batches = _aggregator(
+        left, right, on, group_by, aggs, window, order_by, options, kind
+    )
     return from_table(result(aggregator.run(*batches, last=True)), kind)
 
 
@@ -223,8 +226,9 @@ def _prepare(
     order_by: Any,
     suffix: str,
     options: dict[str, Any],
+    kind: Any = None,
 ) -> tuple[JoinCore, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = to_batch(left, "left"), to_batch(right, "right")
+    batches = to_batch(left, "left", as_kind=kind), to_batch(right, "right", as_kind=kind)
     schemas = batches[0].schema, batches[1].schema
     return _core(*schemas, on, how, window, order_by, suffix, options, False), batches
 
@@ -238,8 +242,9 @@ def _aggregator(
     window: Window | None,
     order_by: Any,
     options: dict[str, Any],
+    kind: Any = None,
 ) -> tuple[Aggregator, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = to_batch(left, "left"), to_batch(right, "right")
+    batches = to_batch(left, "left", as_kind=kind), to_batch(right, "right", as_kind=kind)
     config = AggConfig(
         on,
         batches[0].schema,

@@ -94,9 +94,11 @@ class _Tables:
     """Tables in this process, their columns named ``input.column``."""
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
-        self.batches = {name: to_batch(table, name) for name, table in inputs.items()}
-        self.schemas = {name: batch.schema for name, batch in self.batches.items()}
         self.kind = kind_of(next(iter(inputs.values())))
+        self.batches = {
+            name: to_batch(table, name, as_kind=self.kind) for name, table in inputs.items()
+        }
+        self.schemas = {name: batch.schema for name, batch in self.batches.items()}
         self.numbers: dict[str, dict[str, Int64]] = {}
 
     def number(self, window: CountWindow, orders: dict[str, str] | None) -> None:

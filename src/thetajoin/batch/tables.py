@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from thetajoin.batch.dtypes import marked, to_pandas
 from thetajoin.errors import DataError, SchemaError
 
 Kind = Literal["arrow", "pandas", "polars"]
@@ -23,15 +24,18 @@ def kind_of(table: Any) -> Kind | None:
     return None
 
 
-def to_batch(table: Any, what: str) -> pa.RecordBatch:
+def to_batch(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.RecordBatch:
     """A table of any kind as one contiguous record batch.
 
-    In pandas NaN marks what is missing, so it becomes NULL; an index is left behind.
+    In pandas NaN marks what is missing, so it becomes NULL; an index is left behind. With `as_kind`
+    fields say what `from_table` must know to give such a table back with the types it came in.
     """
     kind = kind_of(table)
     try:
         if kind == "pandas":
-            table = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
+            frame = table
+            table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+            table = marked(table, frame) if as_kind == "pandas" else table
         elif kind == "polars":
             table = table.to_arrow()
         elif isinstance(table, pa.RecordBatchReader):
@@ -68,7 +72,7 @@ def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:
 def from_table(table: pa.Table, kind: Kind) -> Any:
     """An Arrow table as the kind of table the user works with."""
     if kind == "pandas":
-        return table.to_pandas()
+        return to_pandas(table)
     if kind == "polars":
         return sys.modules["polars"].from_arrow(table)
     return table
