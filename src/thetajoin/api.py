@@ -11,6 +11,7 @@ from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.aggregate.state import result
 from thetajoin.batch.tables import from_table, kind_of, to_batch
 from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.intake import taken_in
 from thetajoin.engine.layout import parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.serial import SerialIterator
@@ -118,7 +119,7 @@ def self_join(
             self_join=True,
         )
     kind = _kind(df, "joined")
-    batch = to_batch(df, "joined", as_kind=kind)
+    batch = taken_in(df, "joined", as_kind=kind)
     core = _core(batch.schema, batch.schema, on, "inner", window, order_by, suffix, options, True)
     return from_table(core.layout.table(list(_run(core, (batch, batch)))), kind)
 
@@ -228,7 +229,7 @@ def _prepare(
     options: dict[str, Any],
     kind: Any = None,
 ) -> tuple[JoinCore, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = to_batch(left, "left", as_kind=kind), to_batch(right, "right", as_kind=kind)
+    batches = taken_in(left, "left", as_kind=kind), taken_in(right, "right", as_kind=kind)
     schemas = batches[0].schema, batches[1].schema
     return _core(*schemas, on, how, window, order_by, suffix, options, False), batches
 
@@ -244,7 +245,7 @@ def _aggregator(
     options: dict[str, Any],
     kind: Any = None,
 ) -> tuple[Aggregator, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = to_batch(left, "left", as_kind=kind), to_batch(right, "right", as_kind=kind)
+    batches = taken_in(left, "left", as_kind=kind), taken_in(right, "right", as_kind=kind)
     config = AggConfig(
         on,
         batches[0].schema,

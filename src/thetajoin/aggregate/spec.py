@@ -11,7 +11,8 @@ import pyarrow as pa
 from thetajoin.batch.dtypes import mark_of
 from thetajoin.errors import ConditionError, OptionError, nearest
 from thetajoin.predicate import Expr
-from thetajoin.predicate.nodes import Column, coerced
+from thetajoin.predicate.categories import Categories
+from thetajoin.predicate.nodes import Column, Place, coerced
 from thetajoin.predicate.types import (
     BINARY,
     DOUBLE,
@@ -57,6 +58,8 @@ class Output:
     terms: tuple[int, ...]
     text: str
     mark: Mark = field(default=None, compare=False)
+    # Where an extreme is taken of places among ordered categories: these.
+    categories: Categories | None = None
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,10 @@ def _typed(
         if not is_comparable(expr.type) or expr.type == NULL:
             raise _wrong_type(source, function, expr, "values with an order")
         kind: Kind = "min" if function == "min" else "max"
-        return Output(name, function, given[0], (term(kind, expr),), text, given[1])
+        placed = _place(source, expr)
+        at = term(kind, placed or expr)
+        categories = None if placed is None else placed.categories
+        return Output(name, function, given[0], (at,), text, given[1], categories)
     if not is_number(expr.type):
         raise _wrong_type(source, function, expr, "numbers")
     expr = coerced(expr, as_signed(expr.type))
@@ -234,6 +240,15 @@ def _typed(
         (term("sum", expr), term("count", expr)),
         text,
     )
+
+
+def _place(source: Any, expr: Expr) -> Place | None:
+    from thetajoin.predicate.signatures import MismatchError, place
+
+    try:
+        return place(expr)
+    except MismatchError as problem:
+        raise source.error(str(problem), hint=problem.hint) from None
 
 
 def _number_type(function: str, type_: pa.DataType) -> pa.DataType:

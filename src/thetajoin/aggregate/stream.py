@@ -13,9 +13,8 @@ import pyarrow as pa
 from thetajoin.aggregate.groups import group_rows
 from thetajoin.aggregate.run import AggConfig
 from thetajoin.aggregate.state import State, merge, result
-from thetajoin.batch.tables import to_batch
 from thetajoin.engine import snapshot as snapshots
-from thetajoin.engine.intake import conform
+from thetajoin.engine.intake import conform, taken_in
 from thetajoin.engine.options import Options
 from thetajoin.engine.serial import serial
 from thetajoin.engine.spec import Side
@@ -81,7 +80,7 @@ class StreamAggregate:
         A batch that fails, as by a sum that does not fit, leaves everything as it was.
         """
         batches = [
-            None if table is None else self._needed(to_batch(table, name), side)
+            None if table is None else self._needed(taken_in(table, name), side)
             for table, name, side in ((left, "left", "l"), (right, "right", "r"))
         ]
         made: list[tuple[State, pa.Table]] = []

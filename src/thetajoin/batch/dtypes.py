@@ -33,10 +33,10 @@ def marked(table: pa.Table, frame: Any) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def mark_of(field: pa.Field) -> dict[bytes, bytes]:
-    """What a field says of the pandas type its values came in."""
+def mark_of(field: pa.Field) -> dict[bytes, bytes] | None:
+    """What a field says of the pandas type its values came in; None if it says nothing."""
     found = field.metadata or {}
-    return {key: found[key] for key in (_DTYPE, _CATEGORIES) if key in found}
+    return {key: found[key] for key in (_DTYPE, _CATEGORIES) if key in found} or None
 
 
 def to_pandas(table: pa.Table) -> Any:

@@ -57,6 +57,7 @@ def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:
     """All rows of a table in one record batch."""
     columns = []
     for name, column in zip(table.schema.names, table.columns, strict=True):
+        _check_order(column, name, what)
         try:
             whole = column.num_chunks == 1
             columns.append(column.chunk(0) if whole else column.combine_chunks())
@@ -67,6 +68,18 @@ def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:
             ) from error
     flat = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
     return pa.RecordBatch.from_arrays(flat, schema=table.schema)
+
+
+def _check_order(column: pa.ChunkedArray, name: str, what: str) -> None:
+    """Refuse ordered categories that differ between chunks: together they have no one order."""
+    if not isinstance(column.type, pa.DictionaryType) or not column.type.ordered:
+        return
+    lists = [chunk.dictionary for chunk in column.chunks]
+    if any(not other.equals(lists[0]) for other in lists[1:]):
+        raise SchemaError(
+            f"column {name!r} of the {what} input has ordered categories that differ from chunk to "
+            "chunk: give all chunks the same ones"
+        )
 
 
 def from_table(table: pa.Table, kind: Kind) -> Any:

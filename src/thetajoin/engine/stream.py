@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.batch.tables import to_batch
 from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.core import JoinConfig, JoinCore
-from thetajoin.engine.intake import conform
+from thetajoin.engine.intake import conform, taken_in
 from thetajoin.engine.layout import How, parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.serial import serial
@@ -168,7 +167,7 @@ class StreamJoin:
         self._check_open()
         given = {"left": left, "right": right}
         batches = {
-            name: None if table is None else to_batch(table, name) for name, table in given.items()
+            name: None if table is None else taken_in(table, name) for name, table in given.items()
         }
         if self._core is None:
             return self._push_early(batches)
