@@ -81,7 +81,25 @@ def join_batches(
     """
     if is_spark(left) or is_spark(right):
         raise SchemaError("join_batches is for tables in this process; on Spark use join")
-    return _run(*_prepare(left, right, on, how, window, order_by, suffix, options))
+    return open_join(
+        left, right, on, how=how, window=window, order_by=order_by, suffix=suffix, **options
+    )[1]
+
+
+def open_join(
+    left: Any,
+    right: Any,
+    on: Any,
+    *,
+    how: str = "inner",
+    window: Window | None = None,
+    order_by: str | tuple[str, str] | None = None,
+    suffix: str = "_right",
+    **options: Any,
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The columns of a join's result, and its rows as `join_batches` gives them."""
+    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
+    return core.layout.schema, _run(core, batches)
 
 
 def self_join(
