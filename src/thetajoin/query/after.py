@@ -87,8 +87,6 @@ class After:
         Without ORDER BY and DISTINCT, what comes in goes out. With them, memory holds what may
         still be in the result: with LIMIT that is not much.
         """
-        if self.limit == 0:
-            return
         values = Values(rows)
         found = (self._filtered(batch, values) for batch in found)
         if self.order and not self.distinct:
@@ -101,7 +99,7 @@ class After:
             if self.order:
                 over = Values(schema)
                 made = (self._first(batch, over) for batch in made)
-        yield from self._cut(made)
+        yield from cut(made, self.offset, self.limit)
 
     @property
     def _most(self) -> int | None:
@@ -122,17 +120,20 @@ class After:
         ranks = [_ranks(values.of(item.text, batch), item) for item in self.order]
         return batch.take(pa.array(np.lexsort(ranks[::-1])[: self._most]))
 
-    def _cut(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        skip, room = self.offset, self.limit
-        for batch in batches:
-            part = batch.slice(skip, room)
-            skip -= min(skip, batch.num_rows)
-            if part.num_rows:
-                yield part
-            if room is not None:
-                room -= part.num_rows
-                if not room:
-                    return
+
+def cut(batches: Iterable[pa.RecordBatch], skip: int, room: int | None) -> Iterator[pa.RecordBatch]:
+    """The rows behind the first `skip`, and of those `room`; no batch is taken in vain."""
+    if room == 0:
+        return
+    for batch in batches:
+        part = batch.slice(skip, room)
+        skip -= min(skip, batch.num_rows)
+        if part.num_rows:
+            yield part
+        if room is not None:
+            room -= part.num_rows
+            if not room:
+                return
 
 
 class Values:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from thetajoin.api import explain, is_spark, join, join_agg, open_join
 from thetajoin.batch.tables import from_table, to_batch
-from thetajoin.query.after import After
+from thetajoin.query.after import After, cut
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,11 @@ class Call:
         else:
             schema, found = open_join(*tables, **self.arguments)
         return self.after.schema(schema), self.after.batches(found, schema)
+
+    def first(self, rows: int) -> pa.Table:
+        """The first rows of the result, in Arrow: for tables in this process."""
+        schema, batches = self.open()
+        return pa.Table.from_batches(cut(batches, 0, rows), schema=schema)
 
     def explain(self) -> Any:
         """The plan of that call."""
