@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.aggregate.state import result
-from thetajoin.batch.tables import from_table, kind_of, to_batch
+from thetajoin.batch.tables import from_table, kind_of, to_batch, to_batches
 from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.layout import parse_how
 from thetajoin.engine.options import Options
@@ -208,6 +208,7 @@ def explain(
 
         left, right = empty_tables(left, right)
         options = engine_options(options)
+    left, right = _batches(left, right)
     core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
     plan = make_plan(core, *batches)
     if aggs is None:
@@ -230,6 +231,11 @@ def _kind(table: Any, what: str) -> Any:
     return kind
 
 
+def _batches(left: Any, right: Any) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    batches = to_batches({"left": left, "right": right})
+    return batches["left"], batches["right"]
+
+
 def _prepare(
     left: Any,
     right: Any,
@@ -240,7 +246,7 @@ def _prepare(
     suffix: str,
     options: dict[str, Any],
 ) -> tuple[JoinCore, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = to_batch(left, "left"), to_batch(right, "right")
+    batches = _batches(left, right)
     schemas = batches[0].schema, batches[1].schema
     return _core(*schemas, on, how, window, order_by, suffix, options, False), batches
 
@@ -255,7 +261,7 @@ def _aggregator(
     order_by: Any,
     options: dict[str, Any],
 ) -> tuple[Aggregator, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = to_batch(left, "left"), to_batch(right, "right")
+    batches = _batches(left, right)
     config = AggConfig(
         on,
         batches[0].schema,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from thetajoin.api import is_spark, join
 from thetajoin.batch.keys import Int64
-from thetajoin.batch.tables import from_table, kind_of, to_batch
+from thetajoin.batch.tables import from_table, kind_of, to_batches
 from thetajoin.engine.intake import Ordering
 from thetajoin.engine.spec import compare_columns
 from thetajoin.engine.stream import check_window
@@ -94,7 +94,7 @@ class _Tables:
     """Tables in this process, their columns named ``input.column``."""
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
-        self.batches = {name: to_batch(table, name) for name, table in inputs.items()}
+        self.batches = to_batches(inputs)
         self.schemas = {name: batch.schema for name, batch in self.batches.items()}
         self.kind = kind_of(next(iter(inputs.values())))
         self.numbers: dict[str, dict[str, Int64]] = {}

@@ -12,7 +12,7 @@ import pyarrow as pa
 from thetajoin.aggregate.groups import group_rows
 from thetajoin.aggregate.run import AggConfig
 from thetajoin.aggregate.state import State, merge, result
-from thetajoin.batch.tables import to_batch
+from thetajoin.batch.tables import to_batches
 from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.intake import conform
 from thetajoin.engine.options import Options
@@ -74,9 +74,11 @@ class StreamAggregate:
 
         A batch that fails, as by a sum that does not fit, leaves everything as it was.
         """
+        given = {"left": left, "right": right}
+        read = to_batches({name: table for name, table in given.items() if table is not None})
         batches = [
-            None if table is None else self._needed(to_batch(table, name), side)
-            for table, name, side in ((left, "left", "l"), (right, "right", "r"))
+            self._needed(read[name], side) if name in read else None
+            for name, side in (("left", "l"), ("right", "r"))
         ]
         made: list[tuple[State, pa.Table]] = []
 

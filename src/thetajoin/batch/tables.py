@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any, Literal
+from weakref import WeakSet
 
 import pyarrow as pa
 
 from thetajoin.errors import DataError, SchemaError
 
 Kind = Literal["arrow", "pandas", "polars"]
+# Readers that have been read: they would give no rows, and say nothing.
+_READ: WeakSet[pa.RecordBatchReader] = WeakSet()
 
 
 def kind_of(table: Any) -> Kind | None:
@@ -35,7 +39,7 @@ def to_batch(table: Any, what: str) -> pa.RecordBatch:
         elif kind == "polars":
             table = table.to_arrow()
         elif isinstance(table, pa.RecordBatchReader):
-            table = table.read_all()
+            table = _read(table, what)
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise SchemaError(f"the {what} input cannot be read as Arrow: {reason}") from error
@@ -47,6 +51,30 @@ def to_batch(table: Any, what: str) -> pa.RecordBatch:
             "polars DataFrame, or a Spark DataFrame"
         )
     return contiguous(table, what)
+
+
+def to_batches(given: Mapping[str, Any]) -> dict[str, pa.RecordBatch]:
+    """Tables by what they are, as record batches; one that is given twice is read once.
+
+    >>> rows = pa.table({"x": [1]}).to_reader()
+    >>> to_batches({"left": rows, "right": rows})["right"].num_rows
+    1
+    """
+    made: dict[int, pa.RecordBatch] = {}
+    for what, table in given.items():
+        if id(table) not in made:
+            made[id(table)] = to_batch(table, what)
+    return {what: made[id(table)] for what, table in given.items()}
+
+
+def _read(reader: pa.RecordBatchReader, what: str) -> pa.Table:
+    if reader in _READ:
+        raise SchemaError(
+            f"the {what} input is a reader that has been read before and has no rows left: make a "
+            "table of it with read_all() and give that"
+        )
+    _READ.add(reader)
+    return reader.read_all()
 
 
 def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.batch.tables import to_batch
+from thetajoin.batch.tables import to_batches
 from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.intake import conform
@@ -159,9 +159,8 @@ class StreamJoin:
         """
         self._check_open()
         given = {"left": left, "right": right}
-        batches = {
-            name: None if table is None else to_batch(table, name) for name, table in given.items()
-        }
+        batches: dict[str, pa.RecordBatch | None] = {"left": None, "right": None}
+        batches |= to_batches({name: table for name, table in given.items() if table is not None})
         if self._core is None:
             return self._push_early(batches)
         output = list(self._core.run(batches["left"], batches["right"]))

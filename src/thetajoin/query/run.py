@@ -54,7 +54,7 @@ class _Tables:
     def __init__(self, parsed: Parsed, tables: dict[str, Any], window: Any) -> None:
         self.parsed, self.window = parsed, window
         self.known = tables
-        self._read: dict[str, Any] = {}
+        self._read: dict[int, pa.Table] = {}
         self._nested: dict[int, tuple[Any, Any]] = {}
 
     def compiler(self, tree: exp.Expr) -> Compiler:
@@ -82,12 +82,10 @@ class _Tables:
         table = self.known[name]
         if is_spark(table):
             return table, None
-        if name not in self._read:
-            # The same reader may be given under two names, and can be read once.
-            same = [other for other in self._read if self.known[other] is table]
-            read = self._read[same[0]] if same else pa.table(to_batch(table, repr(name)))
-            self._read[name] = read
-        return self._read[name], kind_of(table)
+        # The same reader may be given under two names, and can be read once.
+        if id(table) not in self._read:
+            self._read[id(table)] = pa.table(to_batch(table, repr(name)))
+        return self._read[id(table)], kind_of(table)
 
     def _name(self, ref: TableRef) -> str:
         """The name that a table was given under: exactly, or but for case if that is clear."""
