@@ -73,10 +73,10 @@ def run_job(job: Job, console: Console) -> None:
     if job.streaming:
         _stream(job, call, console)
         return
-    table = call.run()
     if job.sink is None:
-        _show(table, console)
+        _show(call.first(SHOWN + 1), console)
         return
+    table = call.run()
     write_table(table, job.sink, job.sink_format)
     console.print(f"{table.num_rows:,} rows in {job.sink}", markup=False)
 
@@ -123,4 +123,4 @@ def _show(table: pa.Table, console: Console) -> None:
         shown.add_row(*("NULL" if value is None else str(value) for value in row.values()))
     console.print(shown)
     if table.num_rows > SHOWN:
-        console.print(f"{table.num_rows:,} rows, the first {SHOWN} shown", markup=False)
+        console.print(f"the first {SHOWN} rows; --out FILE writes all of them", markup=False)
