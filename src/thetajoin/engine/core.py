@@ -474,19 +474,6 @@ class JoinCore:
                     yield from self._unmatched(side, block, rows)
             self.stores[side].drop_older(oldest)
 
-    def next_owed(self) -> int | None:
-        """The watermark from which on a stored row will be owed as unmatched; None if none is."""
-        if self.clock is None:
-            return None
-        times = [
-            int(block.times[~block.settled].min()) + self.clock.reach[side] + 1
-            for side in SIDES
-            if self._gives_unmatched(side)
-            for block in self.stores[side].blocks()
-            if block.settled is not None and block.times is not None and not block.settled.all()
-        ]
-        return min(times, default=None)
-
     def finish(self) -> Iterator[pa.RecordBatch]:
         """All rows that are still owed as unmatched: nothing more will come."""
         for side in SIDES:
