@@ -20,6 +20,7 @@ NAMES = {
     "engine": "thetajoin.bench.engine",
     "aggregates": "thetajoin.bench.aggregates",
     "faults": "thetajoin.bench.faults",
+    "mutation": "thetajoin.bench.mutation",
     "partitionings": "thetajoin.bench.partitionings",
     "spark-batch": "thetajoin.bench.spark_batch",
     "spark-stream": "thetajoin.bench.spark_stream",
