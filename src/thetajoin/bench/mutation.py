@@ -52,8 +52,9 @@ PARTS: dict[str, frozenset[str]] = {
 # The tests that concern them. Those that start a Spark session are left out: no fork can use it.
 TESTS = (
     "tests/window",
-    "tests/engine",
-    "tests/index",
+    "tests/engine/test_share.py",
+    "tests/engine/test_store.py",
+    "tests/index/test_arrivals.py",
     "tests/simulation",
     "tests/kernels/test_bands.py",
     "tests/api/test_stream.py",
@@ -194,6 +195,7 @@ class Trial:
         self.failed = self.words = ""
         self.outcomes: dict[Mutant, str] = {}
         self.baseline = Baseline()
+        self._names: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Called by pytest after each step of a test."""
@@ -256,6 +258,9 @@ class Trial:
     def _run(self, item: Any) -> str:
         """Run one test; its name if it failed."""
         self.failed = ""
+        if doctest := getattr(item, "dtest", None):
+            # It forgets its names when it has run.
+            doctest.globs.update(self._names.setdefault(item.nodeid, dict(doctest.globs)))
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
         return self.failed
 

@@ -93,17 +93,20 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            help="engine, aggregates, structures, spark-stream, spark-batch, partitionings, faults."
+            help="engine, aggregates, structures, spark-stream, spark-batch, partitionings, "
+            "faults, mutation, soak."
         ),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     scale: Annotated[float, typer.Option(help="Shrink the tables for a quick look.")] = 1.0,
     plot: Annotated[Path | None, typer.Option(help="Folder for plots of the figures.")] = None,
+    batches: Annotated[int | None, typer.Option(help="Micro-batches of soak.")] = None,
 ) -> None:
     """Run a benchmark: ratios against peers in the same run."""
     from thetajoin.cli.benchmarks import run_benchmark
 
-    run_benchmark(name, as_json=json, scale=scale, plot=plot)
+    numbers = {"batches": batches}
+    run_benchmark(name, as_json=json, scale=scale, plot=plot, numbers=numbers)
 
 
 _TABLES = typer.Option(help="NAME=FILE, a table of the query; once for each.")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.table import Table
@@ -14,14 +16,15 @@ from thetajoin.cli.places import check_writable
 from thetajoin.cli.terminal import literal, say, screen
 from thetajoin.errors import OptionError
 
-# Modules with a function `run(progress, scale) -> Report`, imported when they are asked for. Some
-# have `plot(report, folder) -> paths` as well.
+# Modules with a function `run(progress, scale, ...) -> Report`, imported when they are asked for.
+# Some have numbers of their own as options, or `plot(report, folder) -> paths` as well.
 NAMES = {
     "engine": "thetajoin.bench.engine",
     "aggregates": "thetajoin.bench.aggregates",
     "faults": "thetajoin.bench.faults",
     "mutation": "thetajoin.bench.mutation",
     "partitionings": "thetajoin.bench.partitionings",
+    "soak": "thetajoin.bench.soak",
     "spark-batch": "thetajoin.bench.spark_batch",
     "spark-stream": "thetajoin.bench.spark_stream",
     "structures": "thetajoin.bench.structures",
@@ -30,10 +33,18 @@ NAMES = {
 LINUX_ONLY = ("faults", "spark-stream")
 
 
-def run_benchmark(name: str, *, as_json: bool, scale: float, plot: Path | None = None) -> None:
+def run_benchmark(
+    name: str,
+    *,
+    as_json: bool,
+    scale: float,
+    plot: Path | None = None,
+    numbers: Mapping[str, int | None] | None = None,
+) -> None:
     """Run the named benchmark; progress goes to stderr, and only to a terminal.
 
-    `plot` is a folder for pictures of what some benchmarks measure.
+    `plot` is a folder for pictures of what some benchmarks measure; `numbers` are options that only
+    some benchmarks have.
     """
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
@@ -52,9 +63,12 @@ def run_benchmark(name: str, *, as_json: bool, scale: float, plot: Path | None =
     module = importlib.import_module(NAMES[name])
     if plot is not None and not hasattr(module, "plot"):
         raise OptionError(f"benchmark {name!r} has no plots: leave --plot out")
+    given = {key: number for key, number in (numbers or {}).items() if number is not None}
+    for key in given.keys() - inspect.signature(module.run).parameters.keys():
+        raise OptionError(f"benchmark {name!r} has no option --{key}: leave it out")
     if plot is not None:
         check_writable(plot, plot)
-    report: Report = module.run(measuring, scale)
+    report: Report = module.run(measuring, scale, **given)
     if plot is not None:
         plot.mkdir(parents=True, exist_ok=True)
         module.plot(report, plot)
