@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType
@@ -17,7 +16,7 @@ from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.predicate.render import backquoted
 from thetajoin.spark.batch.counted import numbered
 from thetajoin.spark.batch.table import Table
-from thetajoin.spark.batch.worker import chunks, from_blob, to_blob
+from thetajoin.spark.batch.worker import chunks, from_blob, sampled, to_blob
 from thetajoin.spark.stream import arrow_schema
 from thetajoin.spark.tasks import schema_of
 from thetajoin.window.counted import carried, hidden
@@ -25,6 +24,8 @@ from thetajoin.window.spec import CountWindow
 
 SAMPLED = schema_of(input=StringType(), total=LongType(), sample=BinaryType())
 _ONE = "__thetajoin_one"
+# Sampled rows of each chunk that a task reads.
+TASK_SAMPLE = 256
 
 
 class ManyFrames:
@@ -95,11 +96,10 @@ def _sampler(
 
     def sample(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for chunk in chunks(batches, pa.ipc.read_schema(pa.py_buffer(schema))):
-            kept = np.linspace(0, chunk.num_rows - 1, min(256, chunk.num_rows)).astype(np.int64)
             columns = [
                 pa.array([name]),
                 pa.array([chunk.num_rows], pa.int64()),
-                pa.array([to_blob(chunk.take(pa.array(kept))).to_pybytes()], pa.binary()),
+                pa.array([to_blob(sampled(chunk, TASK_SAMPLE)).to_pybytes()], pa.binary()),
             ]
             yield pa.RecordBatch.from_arrays(columns, ["input", "total", "sample"])
 

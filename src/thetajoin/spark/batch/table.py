@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from thetajoin.engine.block import empty_batch
+from thetajoin.routing.fingerprint import fingerprints
 from thetajoin.spark.batch.files import Files, files_of
 from thetajoin.spark.batch.worker import from_blob, gathered, to_blob
-from thetajoin.spark.columns import by_position, hashed
+from thetajoin.spark.columns import by_position
 from thetajoin.spark.stream import arrow_schema
 from thetajoin.spark.tasks import Task, mapped
 
@@ -75,15 +77,16 @@ class Table:
         columns: Sequence[int] | None = None,
         with_hash: bool = False,
     ) -> Any:
-        """Its batches through a task: the columns at some positions, and a hash of the row."""
+        """Its batches through a task: the columns at some positions, and a hash of the row.
+
+        The hash depends on the row, or on its place in its file: never on where a batch was cut.
+        """
         files = self.files
         if files is None:
             frame = self.frame
             if columns is not None:
                 frame = frame.select(*[f"c{at}" for at in columns])
-            if with_hash:
-                frame = frame.withColumn("hash", hashed(frame))
-            return mapped(frame, task, schema)
+            return mapped(frame, _hashing(task) if with_hash else task, schema)
 
         def read(tasks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             numbers = [number for batch in tasks for number in batch.column(0).to_pylist()]
@@ -91,3 +94,19 @@ class Table:
 
         number = len(files.tasks)
         return mapped(self.session.range(0, number, 1, max(1, number)), read, schema)
+
+
+def _hashing(task: Task) -> Task:
+    """The task over batches with a hash of each row as a last column."""
+
+    def hashed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            column = pa.array(fingerprints(batch).first.view(np.int64))
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, column], [*batch.schema.names, "hash"]
+            )
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from task(hashed(batches))
+
+    return run
