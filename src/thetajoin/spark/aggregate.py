@@ -38,9 +38,17 @@ from thetajoin.predicate.nodes import Column
 from thetajoin.predicate.render import backquoted
 from thetajoin.spark.batch.table import Table
 from thetajoin.spark.batch.worker import to_blobs
+from thetajoin.spark.checks import (
+    check_distinct,
+    check_kinds,
+    check_names,
+    folds,
+    order_of,
+    with_columns_of,
+)
 from thetajoin.spark.cleanup import clean_up_after
 from thetajoin.spark.columns import by_position, tie_breakers
-from thetajoin.spark.frames import check_kinds
+from thetajoin.spark.meaning import check_aggregate, check_join
 from thetajoin.spark.pack import binary
 from thetajoin.spark.partials import final, merged, partial_batch, partial_schema, spark_schema
 from thetajoin.spark.spec import UnitSpec
@@ -101,6 +109,10 @@ def aggregate_frames(
 ) -> Any:
     """Aggregates over the join of two DataFrames, of which none, one or both stream."""
     check_kinds(left, right)
+    check_names(left, "the left input")
+    check_names(right, "the right input")
+    window, order_by = with_columns_of(window, left, right), order_of(order_by, left, right)
+    check_join(left, right, on, window, order_by)
     streaming = left.isStreaming or right.isStreaming
     options = dict(options)
     units = options.pop("units", None)
@@ -116,6 +128,9 @@ def aggregate_frames(
         options=Options.parse(options),
     ).pruned()
     spec = config.spec()
+    check_aggregate(left, right, spec, group_by, aggs)
+    if folds(left):
+        check_distinct(spec.schema.names, "the result has")
     whole = left, right
     left, right = (
         df.select(*[F.col(backquoted(name)) for name in schema.names])

@@ -17,10 +17,13 @@ from thetajoin.predicate.render import backquoted
 from thetajoin.spark.batch.counted import numbered
 from thetajoin.spark.batch.table import Table
 from thetajoin.spark.batch.worker import chunks, from_blob, sampled, to_blob
+from thetajoin.spark.checks import check_names, order_of, respelled, with_columns_of
+from thetajoin.spark.frames import join_frames
+from thetajoin.spark.meaning import check_many
 from thetajoin.spark.stream import arrow_schema
 from thetajoin.spark.tasks import schema_of
 from thetajoin.window.counted import carried, hidden
-from thetajoin.window.spec import CountWindow
+from thetajoin.window.spec import CountWindow, Window
 
 SAMPLED = schema_of(input=StringType(), total=LongType(), sample=BinaryType())
 _ONE = "__thetajoin_one"
@@ -32,9 +35,38 @@ class ManyFrames:
     """DataFrames, their columns named ``input.column``."""
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
-        self.frames = dict(inputs)
-        self.schemas = {name: arrow_schema(frame) for name, frame in inputs.items()}
+        self.frames: dict[str, Any] = {}
+        taken: list[str] = []
+        for name, frame in inputs.items():
+            check_names(frame, f"input {name!r}")
+            self.frames[name] = respelled(frame, taken)
+            taken += self.frames[name].columns
+        self.schemas = {name: arrow_schema(frame) for name, frame in self.frames.items()}
         self.carrying: dict[str, Any] = {}
+
+    def named(self, window: Window | None, order_by: Any) -> tuple[Window | None, Any]:
+        """Window and order with the columns' own names."""
+        first = next(iter(self.frames.values()))
+        return with_columns_of(window, first, first), order_of(order_by, *self.frames.values())
+
+    def check(self, on: Any, window: Window | None, orders: Mapping[str, str] | None) -> None:
+        """Refuse what Spark would join otherwise."""
+        check_many(self.frames, on, window, orders)
+
+    def join(self, left: Any, right: Any, on: Any, **how: Any) -> Any:
+        """One step."""
+        window, options = how.pop("window"), how
+        return join_frames(
+            left,
+            right,
+            on,
+            how="inner",
+            window=window,
+            order_by=None,
+            suffix="_right",
+            options=options,
+            checked=True,
+        )
 
     def estimate(self) -> Estimate | None:
         """Rows and samples of the tables, read in one job; None where one of them streams."""
