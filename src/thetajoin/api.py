@@ -11,8 +11,10 @@ from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.aggregate.state import result
 from thetajoin.batch.tables import from_table, kind_of, to_batch
 from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.intake import taken_in
 from thetajoin.engine.layout import parse_how
 from thetajoin.engine.options import Options
+from thetajoin.engine.serial import SerialIterator
 from thetajoin.engine.stream import check_order, check_window
 from thetajoin.errors import SchemaError
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
@@ -54,8 +56,9 @@ def join(
             suffix=suffix,
             options=options,
         )
-    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
-    return from_table(core.layout.table(list(_run(core, batches))), _kind(left, "left"))
+    kind = _kind(left, "left")
+    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options, kind)
+    return from_table(core.layout.table(list(_run(core, batches))), kind)
 
 
 def join_batches(
@@ -72,7 +75,8 @@ def join_batches(
     """The result of `join` as an iterator of record batches of bounded size.
 
     Nothing is computed ahead of what is taken but a few batches, so a join with a billion matches
-    may be looked into and left. Mistakes are reported by the call itself.
+    may be looked into and left. Mistakes are reported by the call itself. Threads that share the
+    iterator are each given other batches.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> numbers = pa.table({"x": range(100_000)})
@@ -81,7 +85,7 @@ def join_batches(
     """
     if is_spark(left) or is_spark(right):
         raise SchemaError("join_batches is for tables in this process; on Spark use join")
-    return _run(*_prepare(left, right, on, how, window, order_by, suffix, options))
+    return SerialIterator(_run(*_prepare(left, right, on, how, window, order_by, suffix, options)))
 
 
 def self_join(
@@ -115,7 +119,7 @@ def self_join(
             self_join=True,
         )
     kind = _kind(df, "joined")
-    batch = to_batch(df, "joined")
+    batch = taken_in(df, "joined", as_kind=kind)
     core = _core(batch.schema, batch.schema, on, "inner", window, order_by, suffix, options, True)
     return from_table(core.layout.table(list(_run(core, (batch, batch)))), kind)
 
@@ -158,7 +162,9 @@ def join_agg(
             options=options,
         )
     kind = _kind(left, "left")
-    aggregator, batches = _aggregator(left, right, on, group_by, aggs, window, order_by, options)
+    aggregator, batches = _aggregator(
+        left, right, on, group_by, aggs, window, order_by, options, kind
+    )
     return from_table(result(aggregator.run(*batches, last=True)), kind)
 
 
@@ -221,8 +227,9 @@ def _prepare(
     order_by: Any,
     suffix: str,
     options: dict[str, Any],
+    kind: Any = None,
 ) -> tuple[JoinCore, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = to_batch(left, "left"), to_batch(right, "right")
+    batches = taken_in(left, "left", as_kind=kind), taken_in(right, "right", as_kind=kind)
     schemas = batches[0].schema, batches[1].schema
     return _core(*schemas, on, how, window, order_by, suffix, options, False), batches
 
@@ -236,8 +243,9 @@ def _aggregator(
     window: Window | None,
     order_by: Any,
     options: dict[str, Any],
+    kind: Any = None,
 ) -> tuple[Aggregator, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = to_batch(left, "left"), to_batch(right, "right")
+    batches = taken_in(left, "left", as_kind=kind), taken_in(right, "right", as_kind=kind)
     config = AggConfig(
         on,
         batches[0].schema,

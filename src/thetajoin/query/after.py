@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from thetajoin.aggregate.groups import group_rows
 from thetajoin.api import is_spark
+from thetajoin.batch.dtypes import mark_of
 from thetajoin.batch.keys import BytesKey, Int64, encode
 from thetajoin.batch.tables import to_batch
 from thetajoin.predicate import Expr
@@ -71,12 +72,17 @@ class After:
     def _arrow(self, batch: pa.RecordBatch) -> pa.Table:
         if self.where is not None:
             batch = batch.filter(_evaluated(self.where, batch).fill_null(False))
-        arrays = [_evaluated(text, batch) for _, text in self.outputs]
-        names = [name for name, _ in self.outputs]
-        table = pa.RecordBatch.from_arrays(arrays, names=names)
+        arrays = [_shown(text, batch) for _, text in self.outputs]
+        shown = pa.schema(
+            [
+                _field(name, text, array.type, batch.schema)
+                for (name, text), array in zip(self.outputs, arrays, strict=True)
+            ]
+        )
+        table = pa.RecordBatch.from_arrays(arrays, schema=shown)
         if self.distinct:
             keys = group_rows(arrays, table.num_rows).keys
-            table = batch = pa.RecordBatch.from_arrays(keys, names=names)
+            table = batch = pa.RecordBatch.from_arrays(keys, schema=shown)
         if self.order:
             ranks = [_ranks(_evaluated(item.text, batch), item) for item in self.order]
             table = table.take(pa.array(np.lexsort(ranks[::-1])))
@@ -85,14 +91,23 @@ class After:
 
 
 def _evaluated(text: str, batch: pa.RecordBatch) -> pa.Array:
-    """An expression over the rows; a plain column keeps its type."""
+    """An expression over the rows."""
     source = Source(text, "in the query: ")
     expr: Expr = Binder(source, Scope(batch.schema, pa.schema([]))).bind(parse(source))
-    array = evaluate(expr, left=batch)
+    return evaluate(expr, left=batch)
+
+
+def _shown(text: str, batch: pa.RecordBatch) -> pa.Array:
+    """An output: a plain column as it is, or an expression over the rows."""
     name = text.strip("`")
-    if name in batch.schema.names and batch.schema.field(name).type != array.type:
-        array = array.cast(batch.schema.field(name).type)
-    return array
+    return batch.column(name) if name in batch.schema.names else _evaluated(text, batch)
+
+
+def _field(name: str, text: str, type_: pa.DataType, schema: pa.Schema) -> pa.Field:
+    """An output's field; that of a plain column says what type its values came in."""
+    plain = text.strip("`")
+    mark = mark_of(schema.field(plain)) if plain in schema.names else None
+    return pa.field(name, type_, metadata=mark)
 
 
 def _ranks(array: pa.Array, item: Order) -> Int64:

@@ -254,7 +254,8 @@ class _Compiler:
                 *[f"{backquoted(name)} AS {backquoted(new)}" for (_, name), new in names.items()]
             )
         else:
-            batch = to_batch(table, ref.alias).select(mine)
+            kind = kind_of(self.tables[0])
+            batch = to_batch(table, ref.alias, as_kind=kind).select(mine)
             chosen = pa.table(batch).rename_columns(list(names.values()))
         return Relation(chosen, names)
 

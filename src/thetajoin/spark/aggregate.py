@@ -19,8 +19,6 @@ from pyspark.sql.types import (
     BinaryType,
     ByteType,
     IntegerType,
-    StringType,
-    StructField,
     StructType,
 )
 
@@ -36,9 +34,9 @@ from thetajoin.predicate import condition_text
 from thetajoin.predicate.nodes import Column
 from thetajoin.predicate.render import backquoted
 from thetajoin.spark.batch.table import Table
-from thetajoin.spark.cleanup import clean_up_after
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.frames import check_kinds
+from thetajoin.spark.housekeeping import look_after
 from thetajoin.spark.pack import binary
 from thetajoin.spark.partials import final, merged, partial_batch, partial_schema, spark_schema
 from thetajoin.spark.spec import UnitSpec
@@ -48,6 +46,7 @@ from thetajoin.spark.stream import (
     arrow_schema,
     check_watermark,
     frame_order,
+    inside,
     observed,
     packed,
     take_units,
@@ -155,16 +154,16 @@ def _from_stream(
         totals=(config.group_by, dict(config.aggs)),
     )
     use_rocksdb(left.sparkSession)
-    clean_up_after(left.sparkSession)
+    look_after(left.sparkSession)
     rows = packed(left, 0, number).union(packed(right, 1, number))
     output = spark_schema(spec, left, right)
     totals = rows.groupBy("unit").transformWithStateInPandas(
         unit_class(unit_spec),
-        StructType([*output.fields, StructField(METRICS, StringType())]),
+        inside(output),
         "Append",
         "EventTime" if isinstance(window, TimeWindow) else "None",
     )
-    return observed(totals, number).drop(METRICS)
+    return observed(totals, number).drop(METRICS).toDF(*output.names)
 
 
 def _with_table(left: Any, right: Any, config: AggConfig, spec: AggSpec) -> Any:
