@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from fuzz.shrink import shrunk
 
 GARBAGE_EVERY = 10  # one trial in so many gives an argument that makes no sense
 DUCKDB_EVERY = 7  # one in so many is put to DuckDB as well, where it can answer
-SHRINKS = 3  # failures of one kind that are shrunk in a block of trials
+SHRINKS = 1  # failures of one kind that are shrunk in a block of trials
 PATIENCE = 120  # seconds after which a trial counts as hung
 
 
@@ -39,17 +38,26 @@ class Tally:
     reasons: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
     disagreements: list[Failure] = field(default_factory=list)
-    seconds: float = 0.0
+    cases: int = 0
 
 
-def trials(seed: int, start: int, stop: int, shrink_seconds: float = 20.0) -> Tally:
+def trials(seed: int, start: int, stop: int, shrink_seconds: float = 10.0) -> Tally:
     """Run the trials of these numbers; each depends on the seed and its number alone."""
-    tally = Tally()
-    begun = time.monotonic()
+    tally = Tally(cases=stop - start)
     for number in range(start, stop):
         tried(seed, number, tally, shrink_seconds)
-    tally.seconds = time.monotonic() - begun
     return tally
+
+
+def killed(seed: int, number: int) -> Tally:
+    """The tally of a trial whose process died; nothing is run."""
+    if number % GARBAGE_EVERY == 0:
+        told = garbage.script(garbage.call(seed, number), "the process died")
+    else:
+        told = script(case(seed, number), "the process died")
+    return Tally(
+        Counter(wrong=1), Counter(died=1), [Failure(number, "the process died", told)], cases=1
+    )
 
 
 def tried(seed: int, number: int, tally: Tally, shrink_seconds: float) -> None:
