@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.aggregate.state import result
-from thetajoin.batch.tables import from_table, kind_of, to_batch
+from thetajoin.batch.tables import Kind, from_table, kind_of, to_batch
 from thetajoin.engine.core import JoinConfig, JoinCore
-from thetajoin.engine.intake import taken_in
+from thetajoin.engine.intake import all_taken_in, taken_in
 from thetajoin.engine.layout import parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.serial import SerialIterator
@@ -85,7 +85,25 @@ def join_batches(
     """
     if is_spark(left) or is_spark(right):
         raise SchemaError("join_batches is for tables in this process; on Spark use join")
-    return SerialIterator(_run(*_prepare(left, right, on, how, window, order_by, suffix, options)))
+    return open_join(
+        left, right, on, how=how, window=window, order_by=order_by, suffix=suffix, **options
+    )[1]
+
+
+def open_join(
+    left: Any,
+    right: Any,
+    on: Any,
+    *,
+    how: str = "inner",
+    window: Window | None = None,
+    order_by: str | tuple[str, str] | None = None,
+    suffix: str = "_right",
+    **options: Any,
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The columns of a join's result, and its rows as `join_batches` gives them."""
+    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
+    return core.layout.schema, SerialIterator(_run(core, batches))
 
 
 def self_join(
@@ -196,6 +214,7 @@ def explain(
 
         left, right = empty_tables(left, right)
         options = engine_options(options)
+    left, right = _batches(left, right)
     core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
     plan = make_plan(core, *batches)
     if aggs is None:
@@ -218,6 +237,13 @@ def _kind(table: Any, what: str) -> Any:
     return kind
 
 
+def _batches(
+    left: Any, right: Any, kind: Kind | None = None
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    batches = all_taken_in({"left": left, "right": right}, as_kind=kind)
+    return batches["left"], batches["right"]
+
+
 def _prepare(
     left: Any,
     right: Any,
@@ -229,7 +255,7 @@ def _prepare(
     options: dict[str, Any],
     kind: Any = None,
 ) -> tuple[JoinCore, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = taken_in(left, "left", as_kind=kind), taken_in(right, "right", as_kind=kind)
+    batches = _batches(left, right, kind)
     schemas = batches[0].schema, batches[1].schema
     return _core(*schemas, on, how, window, order_by, suffix, options, False), batches
 
@@ -245,7 +271,7 @@ def _aggregator(
     options: dict[str, Any],
     kind: Any = None,
 ) -> tuple[Aggregator, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = taken_in(left, "left", as_kind=kind), taken_in(right, "right", as_kind=kind)
+    batches = _batches(left, right, kind)
     config = AggConfig(
         on,
         batches[0].schema,

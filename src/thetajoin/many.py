@@ -12,7 +12,7 @@ import pyarrow as pa
 from thetajoin.api import is_spark, join
 from thetajoin.batch.keys import Int64
 from thetajoin.batch.tables import from_table, kind_of
-from thetajoin.engine.intake import Ordering, taken_in
+from thetajoin.engine.intake import Ordering, all_taken_in
 from thetajoin.engine.spec import compare_columns
 from thetajoin.engine.stream import check_window
 from thetajoin.errors import OptionError, SchemaError
@@ -95,9 +95,7 @@ class _Tables:
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
         self.kind = kind_of(next(iter(inputs.values())))
-        self.batches = {
-            name: taken_in(table, name, as_kind=self.kind) for name, table in inputs.items()
-        }
+        self.batches = all_taken_in(inputs, as_kind=self.kind)
         self.schemas = {name: batch.schema for name, batch in self.batches.items()}
         self.numbers: dict[str, dict[str, Int64]] = {}
 

@@ -67,7 +67,7 @@ def _column_code(column: Column) -> str:
 def _value_code(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
-    return f'Decimal("{value}")' if isinstance(value, Decimal) else repr(value)
+    return f'Decimal("{value}")' if isinstance(value, Decimal) else ascii(value)
 
 
 def on_code(case: Case) -> str:
@@ -76,8 +76,8 @@ def on_code(case: Case) -> str:
     if python is not None:
         return python
     if case.form == "list" and case.on.op == "and":
-        return f"[{', '.join(repr(part.sql()) for part in case.on.args)}]"
-    return repr(case.on.sql())
+        return f"[{', '.join(ascii(part.sql()) for part in case.on.args)}]"
+    return ascii(case.on.sql())
 
 
 def _arguments(case: Case) -> list[str]:
@@ -134,7 +134,7 @@ def _join_many(case: Case) -> list[str]:
 
 def _join_agg(case: Case) -> list[str]:
     groups = "[" + ", ".join(f'"{group.sql()}"' for group in case.groups) + "]"
-    aggs = "{" + ", ".join(f'"a{i}": {agg.sql()!r}' for i, agg in enumerate(case.aggs)) + "}"
+    aggs = "{" + ", ".join(f'"a{i}": {agg.sql()!a}' for i, agg in enumerate(case.aggs)) + "}"
     arguments = ["l", "r", on_code(case), f"group_by={groups}", f"aggs={aggs}", *_arguments(case)]
     return [f"result = tj.join_agg({', '.join(arguments)})"]
 
@@ -152,7 +152,7 @@ def _sql(case: Case) -> list[str]:
     groups = ", ".join(group.sql(alias) for group in case.groups)
     by = f" GROUP BY {groups}" if case.groups else ""
     query = f"SELECT {', '.join(outputs)} FROM {source}{_sql_window(case)}{by}"
-    return [f"result = tj.sql({query!r}, a=l, b=r)"]
+    return [f"result = tj.sql({query!a}, a=l, b=r)"]
 
 
 def _sql_window(case: Case) -> str:

@@ -151,7 +151,7 @@ def literal_python(value: Any, kind: Kind) -> str | None:
         return f"timedelta(microseconds={value // 1000})"
     if value is None or kind.family == "moment" or (kind == LONG and -(2**31) <= value < 2**31):
         return None
-    return repr(value)
+    return ascii(value)
 
 
 def moment_text(value: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -182,7 +182,7 @@ def draw_join(rng: Random) -> Join:
     return Join(case, at, how, units=1 if how == "full" else units, lag=lag)
 
 
-@lru_cache(maxsize=None)
+@cache
 def unit_spec(join: Join) -> UnitSpec:
     """The join as Spark's units are told of it."""
     window, order_by = WINDOWS[join.at][0], join.order_by

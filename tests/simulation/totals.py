@@ -6,7 +6,7 @@ Each is a dictionary of groups; a group has its number of pairs, and each term's
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cmp_to_key, lru_cache
+from functools import cache, cmp_to_key
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ ByGroup = dict[Any, tuple[Any, ...]]
 _LEAST_FIRST = cmp_to_key(lambda a, b: naive.order(a, b) or 0)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _spec(on: str, schemas: tuple[bytes, bytes], group: str, aggs: tuple[Any, ...]) -> AggSpec:
     left, right = (pa.ipc.read_schema(pa.py_buffer(schema)) for schema in schemas)
     return AggConfig(on, left, right, (group,), dict(aggs)).spec()

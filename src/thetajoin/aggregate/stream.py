@@ -14,7 +14,7 @@ from thetajoin.aggregate.groups import group_rows
 from thetajoin.aggregate.run import AggConfig
 from thetajoin.aggregate.state import State, merge, result
 from thetajoin.engine import snapshot as snapshots
-from thetajoin.engine.intake import conform, taken_in
+from thetajoin.engine.intake import all_taken_in, conform
 from thetajoin.engine.options import Options
 from thetajoin.engine.serial import serial
 from thetajoin.engine.spec import Side
@@ -79,9 +79,11 @@ class StreamAggregate:
 
         A batch that fails, as by a sum that does not fit, leaves everything as it was.
         """
+        given = {"left": left, "right": right}
+        read = all_taken_in({name: table for name, table in given.items() if table is not None})
         batches = [
-            None if table is None else self._needed(taken_in(table, name), side)
-            for table, name, side in ((left, "left", "l"), (right, "right", "r"))
+            self._needed(read[name], side) if name in read else None
+            for name, side in (("left", "l"), ("right", "r"))
         ]
         made: list[tuple[State, pa.Table]] = []
 

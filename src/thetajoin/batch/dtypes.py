@@ -39,6 +39,17 @@ def mark_of(field: pa.Field) -> dict[bytes, bytes] | None:
     return {key: found[key] for key in (_DTYPE, _CATEGORIES) if key in found} or None
 
 
+def unmarked(table: pa.Table) -> pa.Table:
+    """The table without what `marked` put into its fields' metadata."""
+    if not any(mark_of(field) for field in table.schema):
+        return table
+    fields = []
+    for field in table.schema:
+        left = {k: v for k, v in (field.metadata or {}).items() if k not in (_DTYPE, _CATEGORIES)}
+        fields.append(field.with_metadata(left) if left else field.remove_metadata())
+    return table.cast(pa.schema(fields, table.schema.metadata))
+
+
 def to_pandas(table: pa.Table) -> Any:
     """A DataFrame whose columns have the types their values came in.
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from typing import Any, Literal
+from weakref import WeakSet
 
 import pyarrow as pa
 
-from thetajoin.batch.dtypes import marked, to_pandas
+from thetajoin.batch.dtypes import marked, to_pandas, unmarked
 from thetajoin.errors import DataError, SchemaError
 
 Kind = Literal["arrow", "pandas", "polars"]
+# Readers that have been read: they would give no rows, and say nothing.
+_READ: WeakSet[pa.RecordBatchReader] = WeakSet()
 
 
 def kind_of(table: Any) -> Kind | None:
@@ -39,7 +42,7 @@ def to_batch(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.Record
         elif kind == "polars":
             table = table.to_arrow()
         elif isinstance(table, pa.RecordBatchReader):
-            table = table.read_all()
+            table = _read(table, what)
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise SchemaError(f"the {what} input cannot be read as Arrow: {reason}") from error
@@ -51,6 +54,16 @@ def to_batch(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.Record
             "polars DataFrame, or a Spark DataFrame"
         )
     return contiguous(table, what)
+
+
+def _read(reader: pa.RecordBatchReader, what: str) -> pa.Table:
+    if reader in _READ:
+        raise SchemaError(
+            f"the {what} input is a reader that has been read before and has no rows left: make a "
+            "table of it with read_all() and give that"
+        )
+    _READ.add(reader)
+    return reader.read_all()
 
 
 def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:
@@ -86,6 +99,7 @@ def from_table(table: pa.Table, kind: Kind) -> Any:
     """An Arrow table as the kind of table the user works with."""
     if kind == "pandas":
         return to_pandas(table)
+    table = unmarked(table)
     if kind == "polars":
         return sys.modules["polars"].from_arrow(table)
     return table

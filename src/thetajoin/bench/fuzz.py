@@ -7,7 +7,6 @@ Case number i depends on the seed and i alone; blocks of cases are dealt out to 
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from thetajoin.bench.harness import Report
+from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError
 
 BLOCK = 250  # cases a process runs at a time
@@ -45,7 +45,7 @@ def run(
     count = max(1, round(cases * scale))
     blocks = [(n, min(n + BLOCK, first + count)) for n in range(first, first + count, BLOCK)]
     total = _Total(count, progress)
-    for tally in _tallies(str(tests), seed, blocks, jobs or len(os.sched_getaffinity(0))):
+    for tally in _tallies(str(tests), seed, blocks, jobs or available_cores()):
         total.add(tally)
     if spark:
         progress(f"{spark} cases on Spark")
@@ -157,7 +157,7 @@ class _Total:
         details = {
             "outcomes": dict(self.outcomes.most_common()),
             "reasons": dict(self.reasons.most_common(40)),
-            "failures": [_shown(failure) for failure in self._some(self.failures)],
+            "scripts": [_shown(failure) for failure in self._some(self.failures)],
             "disagreements": [_shown(failure) for failure in self.disagreements[:SHOWN]],
         }
         return Report("fuzz", figures, TARGETS, details)
@@ -170,5 +170,5 @@ class _Total:
         return [found[0] for found in by_kind.values()][: 3 * SHOWN]
 
 
-def _shown(failure: Any) -> dict[str, Any]:
-    return {"case": failure.number, "why": failure.why, "script": failure.script}
+def _shown(failure: Any) -> str:
+    return f"# case {failure.number}: {failure.why}\n{failure.script}"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from thetajoin.bench.harness import Report
+from thetajoin.cli.places import check_writable
+from thetajoin.cli.terminal import literal, say, screen
 from thetajoin.errors import OptionError
 
 # Modules with a function `run(progress, scale) -> Report`, imported when they are asked for. Its
@@ -22,11 +24,14 @@ NAMES = {
     "aggregates": "thetajoin.bench.aggregates",
     "faults": "thetajoin.bench.faults",
     "fuzz": "thetajoin.bench.fuzz",
+    "mutation": "thetajoin.bench.mutation",
     "partitionings": "thetajoin.bench.partitionings",
     "spark-batch": "thetajoin.bench.spark_batch",
     "spark-stream": "thetajoin.bench.spark_stream",
     "structures": "thetajoin.bench.structures",
 }
+# These look at the processes of the machine.
+LINUX_ONLY = ("faults", "spark-stream")
 
 
 def run_benchmark(
@@ -46,16 +51,23 @@ def run_benchmark(
         near = difflib.get_close_matches(name, NAMES, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(NAMES)}"
         raise OptionError(f"no benchmark {name!r}: {hint}")
-    progress = Console(stderr=True, highlight=False)
+    if not 0 < scale < math.inf:
+        raise OptionError(f"--scale must be a number above 0, not {scale}")
+    if name in LINUX_ONLY and not Path("/proc/self/stat").exists():
+        raise OptionError(f"benchmark {name!r} reads Linux's /proc, which is not here")
+    progress = screen(errors=True)
 
-    def say(what: str) -> None:
+    def measuring(what: str) -> None:
         if progress.is_terminal:
-            progress.print(f"[dim]measuring {what} ...[/dim]")
+            progress.print(f"measuring {literal(what)} ...", style="dim")
 
     module = importlib.import_module(NAMES[name])
     if plot is not None and not hasattr(module, "plot"):
         raise OptionError(f"benchmark {name!r} has no plots: leave --plot out")
-    report: Report = module.run(say, scale, **_own_options(name, module.run, words))
+    options = _own_options(name, module.run, words)
+    if plot is not None:
+        check_writable(plot, plot)
+    report: Report = module.run(measuring, scale, **options)
     if plot is not None:
         plot.mkdir(parents=True, exist_ok=True)
         module.plot(report, plot)
@@ -95,9 +107,8 @@ def show(report: Report) -> None:
     table.add_column("target", justify="right")
     for key, value in report.figures.items():
         shown = "not measured" if value is None else f"{value:.3g}"
-        table.add_row(key, shown, report.targets.get(key, ""))
-    console = Console(highlight=False)
-    console.print(table)
+        table.add_row(literal(key), shown, literal(report.targets.get(key, "")))
+    screen().print(table)
     for name, details in report.details.items():
         if not isinstance(details, dict):
             continue
@@ -106,7 +117,7 @@ def show(report: Report) -> None:
         )
         if times:
             parts = ", ".join(f"{who} {seconds * 1000:,.1f} ms" for who, seconds in times.items())
-            console.print(f"{name}: {parts}", soft_wrap=True)
-    for found in report.details.get("failures", []):
-        console.print(f"\n# case {found['case']}: {found['why']}", markup=False, soft_wrap=True)
-        console.print(found["script"], markup=False, soft_wrap=True)
+            say(screen(), f"{name}: {parts}")
+    for found in report.details.get("scripts", []):
+        for line in ("", *found.splitlines()):
+            say(screen(), line)

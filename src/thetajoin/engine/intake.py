@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -60,6 +61,22 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, side: Side) -> pa.RecordBa
 def taken_in(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.RecordBatch:
     """A table of any kind as a record batch whose fields say all that a join must know of them."""
     return with_categories(to_batch(table, what, as_kind=as_kind), what)
+
+
+def all_taken_in(
+    given: Mapping[str, Any], *, as_kind: Kind | None = None
+) -> dict[str, pa.RecordBatch]:
+    """Tables by what they are, as record batches; one that is given twice is read once.
+
+    >>> rows = pa.table({"x": [1]}).to_reader()
+    >>> all_taken_in({"left": rows, "right": rows})["right"].num_rows
+    1
+    """
+    made: dict[int, pa.RecordBatch] = {}
+    for what, table in given.items():
+        if id(table) not in made:
+            made[id(table)] = taken_in(table, what, as_kind=as_kind)
+    return {what: made[id(table)] for what, table in given.items()}
 
 
 def _check_categories(new: pa.Schema, schema: pa.Schema, side: Side) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.core import JoinConfig, JoinCore
-from thetajoin.engine.intake import conform, taken_in
+from thetajoin.engine.intake import all_taken_in, conform
 from thetajoin.engine.layout import How, parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.serial import serial
@@ -166,9 +166,8 @@ class StreamJoin:
         """
         self._check_open()
         given = {"left": left, "right": right}
-        batches = {
-            name: None if table is None else taken_in(table, name) for name, table in given.items()
-        }
+        batches: dict[str, pa.RecordBatch | None] = {"left": None, "right": None}
+        batches |= all_taken_in({name: table for name, table in given.items() if table is not None})
         if self._core is None:
             return self._push_early(batches)
         output = list(self._core.run(batches["left"], batches["right"]))

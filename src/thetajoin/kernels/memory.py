@@ -57,13 +57,20 @@ def _advise(memory: mmap.mmap, advice: str) -> None:
             return
 
 
+def _fresh(size: int) -> mmap.mmap:
+    """Memory of this process alone: a forked one gets a copy. Windows has no forks and no flags."""
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, size)
+
+
 def large_bytes(size: int) -> NDArray[np.uint8]:
     """Uninitialised memory of at least `size` bytes, in whole huge pages."""
     rounded = -(-max(size, 1) // HUGE_PAGE) * HUGE_PAGE
     try:
         memory, address = _spare[rounded].pop()
     except IndexError:
-        memory = mmap.mmap(-1, rounded, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = _fresh(rounded)
         _advise(memory, "MADV_HUGEPAGE")
         address = np.frombuffer(memory, np.uint8).ctypes.data
     return np.asarray(_Lease(memory, address))

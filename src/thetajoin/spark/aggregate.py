@@ -37,6 +37,7 @@ from thetajoin.spark.batch.table import Table
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.frames import check_kinds
 from thetajoin.spark.housekeeping import look_after
+from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.pack import binary
 from thetajoin.spark.partials import final, merged, partial_batch, partial_schema, spark_schema
 from thetajoin.spark.spec import UnitSpec
@@ -98,6 +99,7 @@ def aggregate_frames(
 ) -> Any:
     """Aggregates over the join of two DataFrames, of which none, one or both stream."""
     check_kinds(left, right)
+    check_workers(left.sparkSession)
     streaming = left.isStreaming or right.isStreaming
     options = dict(options)
     units = options.pop("units", None)

@@ -27,6 +27,7 @@ from thetajoin.engine.block import Block
 from thetajoin.engine.blockfile import SUFFIX, DamagedError, read_block, write_block
 from thetajoin.engine.core import SIDES, JoinCore
 from thetajoin.engine.live import LiveStore
+from thetajoin.engine.machine import may_be_alive
 
 # Layouts kept for a unit: the newest, and the one before it, which a retry goes back to.
 KEPT = 2
@@ -186,9 +187,9 @@ class SegmentCache:
         while time.monotonic() < until and not (self.folder / f"{token}.json").exists():
             try:
                 writer = int(self._pending(token).read_text() or 0)
-                if writer:
-                    os.kill(writer, 0)
             except (OSError, ValueError):
+                return
+            if writer and not may_be_alive(writer):
                 return
             time.sleep(LOOK_S)
 
