@@ -88,25 +88,24 @@ def demo(
     run_demo(DemoConfig(out, rows, window, batches, seed))
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench(
+    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
             help="engine, aggregates, structures, spark-stream, spark-batch, partitionings, "
-            "faults, mutation, soak."
+            "faults, mutation, soak (--batches), fuzz (--cases --seed --jobs --spark --first)."
         ),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     scale: Annotated[float, typer.Option(help="Shrink the tables for a quick look.")] = 1.0,
     plot: Annotated[Path | None, typer.Option(help="Folder for plots of the figures.")] = None,
-    batches: Annotated[int | None, typer.Option(help="Micro-batches of soak.")] = None,
 ) -> None:
     """Run a benchmark: ratios against peers in the same run."""
     from thetajoin.cli.benchmarks import run_benchmark
 
-    numbers = {"batches": batches}
-    run_benchmark(name, as_json=json, scale=scale, plot=plot, numbers=numbers)
+    run_benchmark(name, as_json=json, scale=scale, plot=plot, words=context.args)
 
 
 _TABLES = typer.Option(help="NAME=FILE, a table of the query; once for each.")

@@ -6,7 +6,7 @@ import difflib
 import importlib
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -16,12 +16,14 @@ from thetajoin.cli.places import check_writable
 from thetajoin.cli.terminal import literal, say, screen
 from thetajoin.errors import OptionError
 
-# Modules with a function `run(progress, scale, ...) -> Report`, imported when they are asked for.
-# Some have numbers of their own as options, or `plot(report, folder) -> paths` as well.
+# Modules with a function `run(progress, scale) -> Report`, imported when they are asked for. Its
+# further keyword arguments, all whole numbers, are options of the command. Some modules have
+# `plot(report, folder) -> paths` as well.
 NAMES = {
     "engine": "thetajoin.bench.engine",
     "aggregates": "thetajoin.bench.aggregates",
     "faults": "thetajoin.bench.faults",
+    "fuzz": "thetajoin.bench.fuzz",
     "mutation": "thetajoin.bench.mutation",
     "partitionings": "thetajoin.bench.partitionings",
     "soak": "thetajoin.bench.soak",
@@ -39,12 +41,12 @@ def run_benchmark(
     as_json: bool,
     scale: float,
     plot: Path | None = None,
-    numbers: Mapping[str, int | None] | None = None,
+    words: Sequence[str] = (),
 ) -> None:
     """Run the named benchmark; progress goes to stderr, and only to a terminal.
 
-    `plot` is a folder for pictures of what some benchmarks measure; `numbers` are options that only
-    some benchmarks have.
+    `plot` is a folder for pictures of what some benchmarks measure, `words` are the options that
+    only this benchmark has, as typed: ``--cases 1000``.
     """
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
@@ -63,12 +65,10 @@ def run_benchmark(
     module = importlib.import_module(NAMES[name])
     if plot is not None and not hasattr(module, "plot"):
         raise OptionError(f"benchmark {name!r} has no plots: leave --plot out")
-    given = {key: number for key, number in (numbers or {}).items() if number is not None}
-    for key in given.keys() - inspect.signature(module.run).parameters.keys():
-        raise OptionError(f"benchmark {name!r} has no option --{key}: leave it out")
+    options = _own_options(name, module.run, words)
     if plot is not None:
         check_writable(plot, plot)
-    report: Report = module.run(measuring, scale, **given)
+    report: Report = module.run(measuring, scale, **options)
     if plot is not None:
         plot.mkdir(parents=True, exist_ok=True)
         module.plot(report, plot)
@@ -76,6 +76,28 @@ def run_benchmark(
         print(report.to_json())
     else:
         show(report)
+
+
+def _own_options(name: str, run: Callable[..., Report], words: Sequence[str]) -> dict[str, int]:
+    """The options that only one benchmark has, read from the command's words."""
+    known = [
+        option.name
+        for option in inspect.signature(run).parameters.values()
+        if option.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    found: dict[str, int] = {}
+    left = [part for word in words for part in word.split("=", 1)]
+    while left:
+        option = left.pop(0)
+        if option.removeprefix("--") not in known:
+            has = ", ".join(f"--{other}" for other in known) or "none of its own"
+            raise OptionError(f"bench {name} has no option {option!r}: it has {has}")
+        value = left.pop(0) if left else ""
+        try:
+            found[option.removeprefix("--")] = int(value.replace("_", ""))
+        except ValueError:
+            raise OptionError(f"{option} {value}: give a whole number") from None
+    return found
 
 
 def show(report: Report) -> None:
@@ -89,9 +111,14 @@ def show(report: Report) -> None:
         table.add_row(literal(key), shown, literal(report.targets.get(key, "")))
     screen().print(table)
     for name, details in report.details.items():
+        if not isinstance(details, dict):
+            continue
         times = next(
             (v for k, v in details.items() if k == "median" or k.startswith("seconds_per")), None
         )
         if times:
             parts = ", ".join(f"{who} {seconds * 1000:,.1f} ms" for who, seconds in times.items())
             say(screen(), f"{name}: {parts}")
+    for found in report.details.get("scripts", []):
+        for line in ("", *found.splitlines()):
+            say(screen(), line)
