@@ -66,9 +66,9 @@ def test_micro_batches_that_are_alike_give_as_many_rows() -> None:
 def test_too_few_micro_batches_and_foreign_options_are_refused() -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     with pytest.raises(OptionError, match="at least 100"):
-        run_benchmark("soak", as_json=True, scale=1.0, numbers={"batches": 10})
-    with pytest.raises(OptionError, match="'faults' has no option --batches"):
-        run_benchmark("faults", as_json=True, scale=1.0, numbers={"batches": 10})
+        run_benchmark("soak", as_json=True, scale=1.0, words=["--batches", "10"])
+    with pytest.raises(OptionError, match="bench faults has no option '--batches'"):
+        run_benchmark("faults", as_json=True, scale=1.0, words=["--batches", "10"])
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ PATIENCE = 120.0
 Progress = Callable[[str], None]
 
 
-def run(progress: Progress, scale: float = 1.0, batches: int | None = None) -> Report:
+def run(progress: Progress, scale: float = 1.0, *, batches: int | None = None) -> Report:
     """Growth over so many micro-batches; `scale` shrinks their number."""
     if importlib.util.find_spec("pyspark") is None:
         raise OptionError("bench soak needs PySpark: pip install 'thetajoin[spark]'")
