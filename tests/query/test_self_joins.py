@@ -111,7 +111,7 @@ def test_columns_and_names_of_a_self_join():
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("t a LEFT JOIN t b ON a.k < b.k {}", "'t' with itself under a window is an inner join, not left"),
+        ("t a LEFT JOIN t b ON a.k < b.k {}", "'t' with itself under a window.*not left"),
         ("t a LEFT ANTI JOIN t b ON a.k < b.k {}", "is an inner join, not anti"),
         ("t a, t b {}", "nothing joins 'b'"),
         ("t a, t b WHERE a.k < 3 {}", "names only the left side"),
