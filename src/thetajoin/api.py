@@ -9,10 +9,12 @@ import pyarrow as pa
 
 from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.aggregate.state import result
-from thetajoin.batch.tables import from_table, kind_of, to_batch, to_batches
+from thetajoin.batch.tables import Kind, from_table, kind_of, to_batch
 from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.intake import all_taken_in, taken_in
 from thetajoin.engine.layout import parse_how
 from thetajoin.engine.options import Options
+from thetajoin.engine.serial import SerialIterator
 from thetajoin.engine.stream import check_order, check_window
 from thetajoin.errors import OptionError, SchemaError
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
@@ -54,8 +56,9 @@ def join(
             suffix=suffix,
             options=options,
         )
-    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
-    return from_table(core.layout.table(list(_run(core, batches))), _kind(left, "left"))
+    kind = _kind(left, "left")
+    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options, kind)
+    return from_table(core.layout.table(list(_run(core, batches))), kind)
 
 
 def join_batches(
@@ -72,7 +75,8 @@ def join_batches(
     """The result of `join` as an iterator of record batches of bounded size.
 
     Nothing is computed ahead of what is taken but a few batches, so a join with a billion matches
-    may be looked into and left. Mistakes are reported by the call itself.
+    may be looked into and left. Mistakes are reported by the call itself. Threads that share the
+    iterator are each given other batches.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> numbers = pa.table({"x": range(100_000)})
@@ -101,8 +105,10 @@ def open_join(
     """The columns of a join's result, and its rows as `join_batches` gives them."""
     if self_join:
         order_by = one_order(order_by)
-    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options, self_join)
-    return core.layout.schema, _run(core, batches)
+    core, batches = _prepare(
+        left, right, on, how, window, order_by, suffix, options, self_join=self_join
+    )
+    return core.layout.schema, SerialIterator(_run(core, batches))
 
 
 def self_join(
@@ -136,9 +142,11 @@ def self_join(
             self_join=True,
         )
     kind = _kind(df, "joined")
-    batch = to_batch(df, "joined")
+    batch = taken_in(df, "joined", as_kind=kind)
     order_by = one_order(order_by)
-    core, batches = _prepare(batch, batch, on, "inner", window, order_by, suffix, options, True)
+    core, batches = _prepare(
+        batch, batch, on, "inner", window, order_by, suffix, options, kind, self_join=True
+    )
     return from_table(core.layout.table(list(_run(core, batches))), kind)
 
 
@@ -180,7 +188,9 @@ def join_agg(
             options=options,
         )
     kind = _kind(left, "left")
-    aggregator, batches = _aggregator(left, right, on, group_by, aggs, window, order_by, options)
+    aggregator, batches = _aggregator(
+        left, right, on, group_by, aggs, window, order_by, options, kind
+    )
     return from_table(result(aggregator.run(*batches, last=True)), kind)
 
 
@@ -222,10 +232,10 @@ def self_join_agg(
             self_join=True,
         )
     kind = _kind(df, "joined")
-    batch = to_batch(df, "joined")
+    batch = taken_in(df, "joined", as_kind=kind)
     order_by = one_order(order_by)
     aggregator, batches = _aggregator(
-        batch, batch, on, group_by, aggs, window, order_by, options, self_join=True
+        batch, batch, on, group_by, aggs, window, order_by, options, kind, self_join=True
     )
     return from_table(result(aggregator.run(*batches, last=True)), kind)
 
@@ -291,8 +301,10 @@ def _kind(table: Any, what: str) -> Any:
     return kind
 
 
-def _batches(left: Any, right: Any) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    batches = to_batches({"left": left, "right": right})
+def _batches(
+    left: Any, right: Any, kind: Kind | None = None
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    batches = all_taken_in({"left": left, "right": right}, as_kind=kind)
     return batches["left"], batches["right"]
 
 
@@ -305,9 +317,11 @@ def _prepare(
     order_by: Any,
     suffix: str,
     options: dict[str, Any],
+    kind: Any = None,
+    *,
     self_join: bool = False,
 ) -> tuple[JoinCore, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = _batches(left, right)
+    batches = _batches(left, right, kind)
     schemas = batches[0].schema, batches[1].schema
     return _core(*schemas, on, how, window, order_by, suffix, options, self_join), batches
 
@@ -321,10 +335,11 @@ def _aggregator(
     window: Window | None,
     order_by: Any,
     options: dict[str, Any],
+    kind: Any = None,
     *,
     self_join: bool = False,
 ) -> tuple[Aggregator, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = _batches(left, right)
+    batches = _batches(left, right, kind)
     config = AggConfig(
         on,
         batches[0].schema,

@@ -76,7 +76,16 @@ def blobs(push: naive.Push) -> pd.DataFrame:
 
 
 def push(tester: TwsTester, batch: naive.Push) -> Counter[Any]:
-    return ids(tester.testInPandas(UNIT_KEYS[0], blobs(batch)))
+    return ids(push_frame(tester, batch))
+
+
+def push_frame(tester: TwsTester, batch: naive.Push) -> pd.DataFrame:
+    return tester.testInPandas(UNIT_KEYS[0], blobs(batch))
+
+
+def numbers_of(frame: pd.DataFrame) -> dict[str, Any]:
+    """The unit's own numbers, which come with its output."""
+    return json.loads(frame[METRICS].dropna().iloc[0])
 
 
 def ids(frame: pd.DataFrame) -> Counter[Any]:
@@ -186,7 +195,7 @@ def test_state_is_enough_to_go_on(
         assert sum(map(ids, frames), Counter()) == Counter(zip(*columns, strict=True))
         for frame in frames:
             if len(frame):
-                origins.add(json.loads(frame[METRICS].dropna().iloc[0])["from"])
+                origins.add(numbers_of(frame)["from"])
     assert {"nothing": "memory", "memory": "files", "memory and files": "state"}[forget] in origins
 
 
@@ -251,20 +260,85 @@ def test_files_under_way_are_waited_for_while_their_writer_lives(
         UNIT_KEYS[0], blobs(naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
     )
     assert ids(frame) == Counter({(0, 9): 1, (1, 9): 1})
-    numbers = json.loads(frame[METRICS].dropna().iloc[0])
-    assert numbers["from"] == ("files" if writer == "alive" else "state")
+    assert numbers_of(frame)["from"] == ("files" if writer == "alive" else "state")
     assert len(looks) == (3 if writer == "alive" else 0)
 
 
-@pytest.mark.parametrize("damage", [b"", b"\0" * 4, b"\xff" * 64, b"{"])
-def test_damaged_segment_files_cost_time_only(local_dir: Path, damage: bytes) -> None:
+def overwritten(data: bytes, at: float, new: bytes) -> bytes:
+    start = int(len(data) * at)
+    return data[:start] + new[: len(data) - start] + data[start + len(new) :]
+
+
+DAMAGES: dict[str, Any] = {
+    "emptied": lambda data: b"",
+    "short": lambda data: b"\0" * 4,
+    "other": lambda data: b"\xff" * 64,
+    "truncated": lambda data: data[:-1],
+    "cut in half": lambda data: data[: len(data) // 2],
+    "longer": lambda data: data + b"\0",
+    **{
+        f"{what} at {at}": lambda data, at=at, new=new: overwritten(data, at, new)
+        for at in (0.0, 0.01, 0.2, 0.5, 0.8, 0.98)
+        for what, new in (("zeros", b"\0" * 640), ("a byte", b"\x5a"))
+    },
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_segment_files_cost_time_only(local_dir: Path, damage: str) -> None:
+    tester = make_tester(make_spec(tj.FullHistory()))
+    push(tester, rows_at(*range(40)))
+    unit_module._REMEMBERED.clear()
+    for file in (local_dir / "thetajoin-test" / "0").glob("*.segment"):
+        whole = file.read_bytes()
+        changed = DAMAGES[damage](whole)
+        assert changed != whole
+        file.write_bytes(changed)
+    frame = push_frame(tester, naive.Push([], [{"rid": 99, "b": 1, "d": 0, "t": at(0)}]))
+    assert ids(frame) == Counter({(lid, 99): 1 for lid in range(40)})
+    assert numbers_of(frame)["from"] == "state"
+
+
+def test_a_segment_under_another_name_is_not_taken(local_dir: Path) -> None:
+    tester = make_tester(make_spec(tj.FullHistory()))
+    push(tester, rows_at(0, 1, 2))
+    push(tester, rows_at(3, 4, 5, first=3))
+    unit_module._REMEMBERED.clear()
+    folder = local_dir / "thetajoin-test" / "0"
+    newest = max(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    one, other = json.loads(newest.read_text())["l"]
+    both = [(folder / name).read_bytes() for name in (other, one)]
+    for name, data in zip((one, other), both, strict=True):
+        (folder / name).write_bytes(data)
+    frame = push_frame(tester, naive.Push([], [{"rid": 99, "b": 1, "d": 0, "t": at(0)}]))
+    assert ids(frame) == Counter({(lid, 99): 1 for lid in range(6)})
+    assert numbers_of(frame)["from"] == "state"
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "{}", '{"token": "other", "l": [], "r": []}'])
+def test_damaged_layouts_cost_time_only(local_dir: Path, damage: str) -> None:
     tester = make_tester(make_spec(tj.FullHistory()))
     push(tester, rows_at(0, 1))
     unit_module._REMEMBERED.clear()
-    for file in (local_dir / "thetajoin-test" / "0").glob("*.segment"):
-        file.write_bytes(damage)
-    found = push(tester, naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
-    assert found == Counter({(0, 9): 1, (1, 9): 1})
+    for file in (local_dir / "thetajoin-test" / "0").glob("*.json"):
+        file.write_text(damage)
+    frame = push_frame(tester, naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
+    assert ids(frame) == Counter({(0, 9): 1, (1, 9): 1})
+    assert numbers_of(frame)["from"] == "state"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders have no mode here")
+def test_files_where_others_may_write_are_not_used(local_dir: Path) -> None:
+    tester = make_tester(make_spec(tj.FullHistory()))
+    push(tester, rows_at(0, 1))
+    folder = local_dir / "thetajoin-test" / "0"
+    assert [place.stat().st_mode & 0o777 for place in (folder.parent, folder)] == [0o700, 0o700]
+    unit_module._REMEMBERED.clear()
+    folder.chmod(0o777)
+    with pytest.warns(UserWarning, match="can be written to by others"):
+        frame = push_frame(tester, naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
+    assert ids(frame) == Counter({(0, 9): 1, (1, 9): 1})
+    assert numbers_of(frame)["from"] == "state"
 
 
 def test_unwritable_folder_costs_time_only(
@@ -420,7 +494,7 @@ def test_units_agree_on_the_order_of_rows_that_are_alike(how: str, window: Any) 
     if how == "left" and isinstance(window, tj.FullHistory):
         return
     rows = alike_rows(3)
-    units = 3
+    units = 5
     order_by = ("k", "k") if isinstance(window, tj.CountWindow) else None
     schemas = {"left_schema": ALIKE, "right_schema": ALIKE}
     spec = make_spec(
@@ -490,3 +564,26 @@ def test_a_micro_batch_past_2_gib_says_what_to_do(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(DataError, match=r"2 GiB in one micro-batch: .*maxFilesPerTrigger"):
         _whole(Huge())
+
+
+@pytest.mark.parametrize("forget", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after", "pairs"), [(9, 1, {(1, 0): 1}), (1, 9, {(0, 1): 1}), (9, 9, None)]
+)
+def test_rows_of_a_self_join_stay_while_either_role_needs_them(
+    before: int, after: int, pairs: dict[Any, int] | None, forget: bool
+) -> None:
+    """A row is stored once for both roles, and a window may reach further back in one of them."""
+    window = tj.TimeWindow(before=f"{before} seconds", after=f"{after} seconds", time="t")
+    schema = LEFT.serialize().to_pybytes()
+    spec = make_spec(window, on="l.a = r.a", self_join=True, right_schema=schema)
+    tester = make_tester(spec)
+    push(tester, naive.Push([{"lid": 0, "a": 1, "c": 0, "t": at(10)}]))
+    tester.setWatermark(millis(15))
+    if forget:
+        unit_module._REMEMBERED.clear()
+        shutil.rmtree(Path(os.environ["SPARK_LOCAL_DIRS"]) / "thetajoin-test")
+    found = push(tester, naive.Push([{"lid": 1, "a": 1, "c": 0, "t": at(16)}]))
+    assert found == Counter({(0, 1): 1, (1, 0): 1} if pairs is None else pairs)
+    tester.setWatermark(millis(60))
+    assert stored(tester) == set()

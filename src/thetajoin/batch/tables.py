@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import Any, Literal
 from weakref import WeakSet
 
 import pyarrow as pa
 
+from thetajoin.batch.dtypes import marked, to_pandas, unmarked
 from thetajoin.errors import DataError, SchemaError
 
 Kind = Literal["arrow", "pandas", "polars"]
@@ -27,15 +27,18 @@ def kind_of(table: Any) -> Kind | None:
     return None
 
 
-def to_batch(table: Any, what: str) -> pa.RecordBatch:
+def to_batch(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.RecordBatch:
     """A table of any kind as one contiguous record batch.
 
-    In pandas NaN marks what is missing, so it becomes NULL; an index is left behind.
+    In pandas NaN marks what is missing, so it becomes NULL; an index is left behind. With `as_kind`
+    fields say what `from_table` must know to give such a table back with the types it came in.
     """
     kind = kind_of(table)
     try:
         if kind == "pandas":
-            table = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
+            frame = table
+            table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+            table = marked(table, frame) if as_kind == "pandas" else table
         elif kind == "polars":
             table = table.to_arrow()
         elif isinstance(table, pa.RecordBatchReader):
@@ -53,20 +56,6 @@ def to_batch(table: Any, what: str) -> pa.RecordBatch:
     return contiguous(table, what)
 
 
-def to_batches(given: Mapping[str, Any]) -> dict[str, pa.RecordBatch]:
-    """Tables by what they are, as record batches; one that is given twice is read once.
-
-    >>> rows = pa.table({"x": [1]}).to_reader()
-    >>> to_batches({"left": rows, "right": rows})["right"].num_rows
-    1
-    """
-    made: dict[int, pa.RecordBatch] = {}
-    for what, table in given.items():
-        if id(table) not in made:
-            made[id(table)] = to_batch(table, what)
-    return {what: made[id(table)] for what, table in given.items()}
-
-
 def _read(reader: pa.RecordBatchReader, what: str) -> pa.Table:
     if reader in _READ:
         raise SchemaError(
@@ -81,6 +70,7 @@ def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:
     """All rows of a table in one record batch."""
     columns = []
     for name, column in zip(table.schema.names, table.columns, strict=True):
+        _check_order(column, name, what)
         try:
             whole = column.num_chunks == 1
             columns.append(column.chunk(0) if whole else column.combine_chunks())
@@ -93,10 +83,23 @@ def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(flat, schema=table.schema)
 
 
+def _check_order(column: pa.ChunkedArray, name: str, what: str) -> None:
+    """Refuse ordered categories that differ between chunks: together they have no one order."""
+    if not isinstance(column.type, pa.DictionaryType) or not column.type.ordered:
+        return
+    lists = [chunk.dictionary for chunk in column.chunks]
+    if any(not other.equals(lists[0]) for other in lists[1:]):
+        raise SchemaError(
+            f"column {name!r} of the {what} input has ordered categories that differ from chunk to "
+            "chunk: give all chunks the same ones"
+        )
+
+
 def from_table(table: pa.Table, kind: Kind) -> Any:
     """An Arrow table as the kind of table the user works with."""
     if kind == "pandas":
-        return table.to_pandas()
+        return to_pandas(table)
+    table = unmarked(table)
     if kind == "polars":
         return sys.modules["polars"].from_arrow(table)
     return table

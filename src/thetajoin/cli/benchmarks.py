@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import math
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from thetajoin.bench.harness import Report
+from thetajoin.cli.places import check_writable
+from thetajoin.cli.terminal import literal, say, screen
 from thetajoin.errors import OptionError
 
 # Modules with a function `run(progress, scale) -> Report`, imported when they are asked for. Some
@@ -18,11 +20,14 @@ NAMES = {
     "engine": "thetajoin.bench.engine",
     "aggregates": "thetajoin.bench.aggregates",
     "faults": "thetajoin.bench.faults",
+    "mutation": "thetajoin.bench.mutation",
     "partitionings": "thetajoin.bench.partitionings",
     "spark-batch": "thetajoin.bench.spark_batch",
     "spark-stream": "thetajoin.bench.spark_stream",
     "structures": "thetajoin.bench.structures",
 }
+# These look at the processes of the machine.
+LINUX_ONLY = ("faults", "spark-stream")
 
 
 def run_benchmark(name: str, *, as_json: bool, scale: float, plot: Path | None = None) -> None:
@@ -34,16 +39,22 @@ def run_benchmark(name: str, *, as_json: bool, scale: float, plot: Path | None =
         near = difflib.get_close_matches(name, NAMES, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(NAMES)}"
         raise OptionError(f"no benchmark {name!r}: {hint}")
-    progress = Console(stderr=True, highlight=False)
+    if not 0 < scale < math.inf:
+        raise OptionError(f"--scale must be a number above 0, not {scale}")
+    if name in LINUX_ONLY and not Path("/proc/self/stat").exists():
+        raise OptionError(f"benchmark {name!r} reads Linux's /proc, which is not here")
+    progress = screen(errors=True)
 
-    def say(what: str) -> None:
+    def measuring(what: str) -> None:
         if progress.is_terminal:
-            progress.print(f"[dim]measuring {what} ...[/dim]")
+            progress.print(f"measuring {literal(what)} ...", style="dim")
 
     module = importlib.import_module(NAMES[name])
     if plot is not None and not hasattr(module, "plot"):
         raise OptionError(f"benchmark {name!r} has no plots: leave --plot out")
-    report: Report = module.run(say, scale)
+    if plot is not None:
+        check_writable(plot, plot)
+    report: Report = module.run(measuring, scale)
     if plot is not None:
         plot.mkdir(parents=True, exist_ok=True)
         module.plot(report, plot)
@@ -61,13 +72,12 @@ def show(report: Report) -> None:
     table.add_column("target", justify="right")
     for key, value in report.figures.items():
         shown = "not measured" if value is None else f"{value:.3g}"
-        table.add_row(key, shown, report.targets.get(key, ""))
-    console = Console(highlight=False)
-    console.print(table)
+        table.add_row(literal(key), shown, literal(report.targets.get(key, "")))
+    screen().print(table)
     for name, details in report.details.items():
         times = next(
             (v for k, v in details.items() if k == "median" or k.startswith("seconds_per")), None
         )
         if times:
             parts = ", ".join(f"{who} {seconds * 1000:,.1f} ms" for who, seconds in times.items())
-            console.print(f"{name}: {parts}", soft_wrap=True)
+            say(screen(), f"{name}: {parts}")

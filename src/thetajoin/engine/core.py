@@ -438,7 +438,9 @@ class JoinCore:
             return last < CountWindow.first_visible(count, window.size, window.slide)
         if self.clock is None or self.watermark is None or newest is None:
             return False
-        return newest < self.watermark - self.clock.reach[side]
+        # A self-join's rows are kept once, for both roles.
+        roles = SIDES if self.config.self_join else (side,)
+        return newest < self.watermark - max(self.clock.reach[role] for role in roles)
 
     def _commit(self, arrivals: dict[Side, Arrival], marks: dict[int, Flags], pairs: int) -> None:
         for side in SIDES:

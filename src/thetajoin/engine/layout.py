@@ -12,6 +12,7 @@ from thetajoin.engine.block import rows_without_columns
 from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import Side
 from thetajoin.errors import OptionError, SchemaError
+from thetajoin.predicate.categories import without_categories
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 _SPELLINGS: dict[str, How] = {
@@ -55,6 +56,7 @@ class Layout:
         t = pa.types
         self.how = how
         self.only_left = how in ("semi", "anti")
+        left, right = (pa.schema(map(without_categories, schema)) for schema in (left, right))
         fields = [field.with_nullable(True) for field in left]
         taken = set(left.names)
         for field in [] if self.only_left else right:

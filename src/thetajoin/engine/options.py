@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import os
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError
 from thetajoin.index.catalog import AUTO, check_name
 
@@ -46,7 +46,7 @@ class Options:
     @property
     def workers(self) -> int:
         """Threads to use."""
-        return self.threads or len(os.sched_getaffinity(0))
+        return self.threads or available_cores()
 
     @classmethod
     def parse(cls, given: dict[str, Any]) -> Options:

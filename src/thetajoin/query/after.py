@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.aggregate.groups import group_rows
+from thetajoin.batch.dtypes import mark_of
 from thetajoin.batch.keys import BytesKey, Int64, encode
 from thetajoin.batch.tables import contiguous, to_batch
 from thetajoin.engine.block import empty_batch
@@ -112,8 +113,12 @@ class After:
         return batch.filter(values.of(self.where, batch).fill_null(False))
 
     def _projected(self, batch: pa.RecordBatch, values: Values) -> pa.RecordBatch:
-        arrays = [values.of(text, batch) for _, text in self.outputs]
-        return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in self.outputs])
+        arrays = [values.shown(text, batch) for _, text in self.outputs]
+        fields = [
+            pa.field(name, array.type, metadata=values.mark(text))
+            for (name, text), array in zip(self.outputs, arrays, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def _first(self, batch: pa.RecordBatch, values: Values) -> pa.RecordBatch:
         """The rows in order, those behind the last one that matters left out."""
@@ -144,16 +149,26 @@ class Values:
         self._bound: dict[str, Expr] = {}
 
     def of(self, text: str, batch: pa.RecordBatch) -> pa.Array:
-        """An expression's values; a plain column keeps its type."""
+        """An expression's values."""
         if text not in self._bound:
             source = Source(text, "in the query: ")
             binder = Binder(source, Scope(self._schema, pa.schema([])))
             self._bound[text] = binder.bind(parse(source))
-        array = evaluate(self._bound[text], left=batch)
+        return evaluate(self._bound[text], left=batch)
+
+    def shown(self, text: str, batch: pa.RecordBatch) -> pa.Array:
+        """An output's values: a plain column as it is, or an expression's."""
+        name = self._plain(text)
+        return self.of(text, batch) if name is None else batch.column(name)
+
+    def mark(self, text: str) -> Any:
+        """What a plain column's field says of the type that its values came in."""
+        name = self._plain(text)
+        return None if name is None else mark_of(self._schema.field(name))
+
+    def _plain(self, text: str) -> str | None:
         name = text.strip("`")
-        if name in self._schema.names and self._schema.field(name).type != array.type:
-            array = array.cast(self._schema.field(name).type)
-        return array
+        return name if name in self._schema.names else None
 
 
 def filtered(table: Any, where: str) -> pa.Table:

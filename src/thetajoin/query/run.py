@@ -84,7 +84,8 @@ class _Tables:
             return table, None
         # The same reader may be given under two names, and can be read once.
         if id(table) not in self._read:
-            self._read[id(table)] = pa.table(to_batch(table, repr(name)))
+            batch = to_batch(table, repr(name), as_kind=kind_of(table))
+            self._read[id(table)] = pa.table(batch)
         return self._read[id(table)], kind_of(table)
 
     def _name(self, ref: TableRef) -> str:

@@ -37,6 +37,7 @@ from thetajoin.spark.batch.table import Table
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.frames import check_kinds
 from thetajoin.spark.housekeeping import look_after
+from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.pack import binary
 from thetajoin.spark.partials import final, merged, partial_batch, partial_schema, spark_schema
 from thetajoin.spark.self_totals import self_totals
@@ -103,6 +104,7 @@ def aggregate_frames(
     Those of a self-join are the same one, and it is read once.
     """
     check_kinds(left, right)
+    check_workers(left.sparkSession)
     streaming = left.isStreaming or right.isStreaming
     options = dict(options)
     units = options.pop("units", None)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from thetajoin.errors import SchemaError
 from thetajoin.spark.batch.join import batch_join
 from thetajoin.spark.batch.options import BatchOptions
+from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.stream import arrow_schema, stream_join
 from thetajoin.window.spec import Window
 
@@ -50,6 +51,7 @@ def join_frames(
 ) -> Any:
     """Join two Spark DataFrames: as tables, or as streams where at least one streams."""
     check_kinds(left, right)
+    check_workers(left.sparkSession)
     join = stream_join if left.isStreaming or right.isStreaming else batch_join
     return join(
         left,

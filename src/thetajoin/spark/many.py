@@ -18,6 +18,7 @@ from thetajoin.predicate.render import backquoted
 from thetajoin.spark.batch.counted import numbered
 from thetajoin.spark.batch.table import Table
 from thetajoin.spark.batch.worker import chunks, from_blob, to_blob
+from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.stream import arrow_schema
 from thetajoin.spark.tasks import schema_of
 from thetajoin.window.counted import carried, hidden
@@ -32,6 +33,7 @@ class ManyFrames:
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
         self.frames = dict(inputs)
+        check_workers(next(iter(self.frames.values())).sparkSession)
         self.schemas = {name: arrow_schema(frame) for name, frame in inputs.items()}
         self.carrying: dict[str, Any] = {}
 
