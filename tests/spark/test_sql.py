@@ -82,3 +82,13 @@ def test_where_above_and_below_outer_joins_on_spark(spark: Any) -> None:
     assert [tuple(row) for row in tj.sql(query, **tables).collect()] == [(1, 2, 3)]
     query = "SELECT a.k AS x, b.k AS y FROM a LEFT JOIN b ON a.k > b.k WHERE a.k = 1"
     assert [tuple(row) for row in tj.sql(query, **tables).collect()] == [(1, None)]
+    mistakes = [
+        "SELECT nosuch(a.k) FROM a JOIN b ON a.k < b.k",
+        "SELECT a.k FROM a LEFT JOIN b ON a.k < b.k WHERE a.k",
+        "SELECT max(a.k) FROM a JOIN b ON a.k < b.k HAVING max(a.k)",
+        "SELECT a.k FROM (SELECT k FROM a WHERE nosuch(k)) a JOIN b ON a.k < b.k",
+    ]
+    for wrong in mistakes:
+        with pytest.raises(tj.ThetaJoinError, match="in the query") as caught:
+            tj.sql(wrong, **tables)
+        assert "\n" not in str(caught.value)

@@ -19,6 +19,7 @@ from thetajoin.api import (
 )
 from thetajoin.batch.tables import from_table, to_batch
 from thetajoin.query.after import After, cut
+from thetajoin.query.text import not_too_deep
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Call:
         """The whole result, as Arrow or a Spark DataFrame."""
         tables = self.left.table, self.right.table
         if is_spark(tables[0]) or is_spark(tables[1]):
-            return self.after.on_spark(self._called())
+            with not_too_deep():
+                return self.after.on_spark(self._called())
         schema, batches = self.open()
         return pa.Table.from_batches(batches, schema=schema)
 
@@ -70,13 +72,14 @@ class Call:
         Only what is taken is computed, but for what aggregates, ORDER BY and DISTINCT need, so a
         LIMIT or a look at the first rows costs little however many there are.
         """
-        if self.aggregated:
-            totals = to_batch(self._called(), "aggregated")
-            schema, found = totals.schema, iter([totals])
-        else:
-            tables = self.left.table, self.right.table
-            schema, found = open_join(*tables, **self.arguments, self_join=self.self_join)
-        return self.after.schema(schema), self.after.batches(found, schema)
+        with not_too_deep():
+            if self.aggregated:
+                totals = to_batch(self._called(), "aggregated")
+                schema, found = totals.schema, iter([totals])
+            else:
+                tables = self.left.table, self.right.table
+                schema, found = open_join(*tables, **self.arguments, self_join=self.self_join)
+            return self.after.schema(schema), self.after.batches(found, schema)
 
     def first(self, rows: int) -> pa.Table:
         """The first rows of the result, in Arrow: for tables in this process."""

@@ -258,9 +258,7 @@ class Compiler:
     def _filtered(self, relation: Relation, conditions: list[exp.Expr]) -> Relation:
         for tree in conditions:
             where = self.columns.text(tree, relation.names)
-            spark = is_spark(relation.table)
-            kept = relation.table.where(where) if spark else filtered(relation.table, where)
-            relation = replace(relation, table=kept)
+            relation = replace(relation, table=filtered(relation.table, where))
         return relation
 
     def _last(
