@@ -50,6 +50,7 @@ from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.meaning import check_aggregate, check_join
 from thetajoin.spark.pack import binary
 from thetajoin.spark.partials import final, merged, partial_batch, partial_schema, spark_schema
+from thetajoin.spark.self_totals import self_totals
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.static import static_totals
 from thetajoin.spark.stream import (
@@ -105,9 +106,13 @@ def aggregate_frames(
     window: Any,
     order_by: Any,
     options: dict[str, Any],
+    self_join: bool = False,
     unit_class: type[JoinUnit] = TotalsUnit,
 ) -> Any:
-    """Aggregates over the join of two DataFrames, of which none, one or both stream."""
+    """Aggregates over the join of two DataFrames, of which none, one or both stream.
+
+    Those of a self-join are the same one, and it is read once.
+    """
     check_kinds(left, right)
     check_workers(left.sparkSession)
     check_names(left, "the left input")
@@ -126,6 +131,7 @@ def aggregate_frames(
         aggs,
         window=checked,
         order_by=frame_order(order_by, checked),
+        self_join=self_join,
         options=Options.parse(options),
     ).pruned()
     spec = config.spec()
@@ -141,6 +147,8 @@ def aggregate_frames(
         partials = _from_stream(left, right, config, spec, options, units, unit_class)
     elif streaming:
         partials = _with_table(left, right, config, spec)
+    elif self_join:
+        partials = self_totals(left, config, spec, math.prod(_cells(left, config, units)))
     else:
         partials = _from_tables(whole, config, spec, units)
     groups = [F.col(f"g{at}") for at in range(len(spec.groups))]
@@ -175,7 +183,9 @@ def _from_stream(
     )
     use_rocksdb(left.sparkSession)
     look_after(left.sparkSession)
-    rows = packed(left, 0, number).union(packed(right, 1, number))
+    rows = packed(left, 0, number)
+    if not config.self_join:
+        rows = rows.union(packed(right, 1, number))
     output = spark_schema(spec, left, right)
     totals = rows.groupBy("unit").transformWithStateInPandas(
         unit_class(unit_spec),
