@@ -236,7 +236,8 @@ EXACT = [
     "coalesce(l.b, l.i) <= r.i", "CASE WHEN l.i > 0 THEN l.m ELSE l.w END >= r.x",
 ]  # fmt: skip
 WITH_TEXT = [
-    "CAST(l.m AS STRING) <= CAST(r.w AS STRING)", "l.i < r.s", "l.s <= r.b", "l.x >= r.s", "coalesce(l.i, l.s) < r.b", "l.i IN (r.s, 7)",
+    "CAST(l.m AS STRING) <= CAST(r.w AS STRING)",
+    "l.i < r.s", "l.s <= r.b", "l.x >= r.s", "coalesce(l.i, l.s) < r.b", "l.i IN (r.s, 7)",
 ]  # fmt: skip
 FAIL = ["l.i + 1 > r.i", "l.b / (r.i - r.i) > 1", "CAST(l.x AS INT) < r.i", "l.i * l.i < r.b"]
 
