@@ -9,10 +9,12 @@ import pyarrow as pa
 
 from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.aggregate.state import result
-from thetajoin.batch.tables import from_table, kind_of, to_batch
+from thetajoin.batch.tables import Kind, from_table, kind_of, to_batch
 from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.intake import all_taken_in, taken_in
 from thetajoin.engine.layout import parse_how
 from thetajoin.engine.options import Options
+from thetajoin.engine.serial import SerialIterator
 from thetajoin.engine.stream import check_order, check_window
 from thetajoin.errors import SchemaError
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
@@ -54,8 +56,9 @@ def join(
             suffix=suffix,
             options=options,
         )
-    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
-    return from_table(core.layout.table(list(_run(core, batches))), _kind(left, "left"))
+    kind = _kind(left, "left")
+    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options, kind)
+    return from_table(core.layout.table(list(_run(core, batches))), kind)
 
 
 def join_batches(
@@ -72,7 +75,8 @@ def join_batches(
     """The result of `join` as an iterator of record batches of bounded size.
 
     Nothing is computed ahead of what is taken but a few batches, so a join with a billion matches
-    may be looked into and left. Mistakes are reported by the call itself.
+    may be looked into and left. Mistakes are reported by the call itself. Threads that share the
+    iterator are each given other batches.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> numbers = pa.table({"x": range(100_000)})
@@ -81,7 +85,25 @@ def join_batches(
     """
     if is_spark(left) or is_spark(right):
         raise SchemaError("join_batches is for tables in this process; on Spark use join")
-    return _run(*_prepare(left, right, on, how, window, order_by, suffix, options))
+    return open_join(
+        left, right, on, how=how, window=window, order_by=order_by, suffix=suffix, **options
+    )[1]
+
+
+def open_join(
+    left: Any,
+    right: Any,
+    on: Any,
+    *,
+    how: str = "inner",
+    window: Window | None = None,
+    order_by: str | tuple[str, str] | None = None,
+    suffix: str = "_right",
+    **options: Any,
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The columns of a join's result, and its rows as `join_batches` gives them."""
+    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
+    return core.layout.schema, SerialIterator(_run(core, batches))
 
 
 def self_join(
@@ -115,7 +137,7 @@ def self_join(
             self_join=True,
         )
     kind = _kind(df, "joined")
-    batch = to_batch(df, "joined")
+    batch = taken_in(df, "joined", as_kind=kind)
     core = _core(batch.schema, batch.schema, on, "inner", window, order_by, suffix, options, True)
     return from_table(core.layout.table(list(_run(core, (batch, batch)))), kind)
 
@@ -158,7 +180,9 @@ def join_agg(
             options=options,
         )
     kind = _kind(left, "left")
-    aggregator, batches = _aggregator(left, right, on, group_by, aggs, window, order_by, options)
+    aggregator, batches = _aggregator(
+        left, right, on, group_by, aggs, window, order_by, options, kind
+    )
     return from_table(result(aggregator.run(*batches, last=True)), kind)
 
 
@@ -190,6 +214,7 @@ def explain(
 
         left, right = empty_tables(left, right)
         options = engine_options(options)
+    left, right = _batches(left, right)
     core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
     plan = make_plan(core, *batches)
     if aggs is None:
@@ -212,6 +237,13 @@ def _kind(table: Any, what: str) -> Any:
     return kind
 
 
+def _batches(
+    left: Any, right: Any, kind: Kind | None = None
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    batches = all_taken_in({"left": left, "right": right}, as_kind=kind)
+    return batches["left"], batches["right"]
+
+
 def _prepare(
     left: Any,
     right: Any,
@@ -221,8 +253,9 @@ def _prepare(
     order_by: Any,
     suffix: str,
     options: dict[str, Any],
+    kind: Any = None,
 ) -> tuple[JoinCore, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = to_batch(left, "left"), to_batch(right, "right")
+    batches = _batches(left, right, kind)
     schemas = batches[0].schema, batches[1].schema
     return _core(*schemas, on, how, window, order_by, suffix, options, False), batches
 
@@ -236,8 +269,9 @@ def _aggregator(
     window: Window | None,
     order_by: Any,
     options: dict[str, Any],
+    kind: Any = None,
 ) -> tuple[Aggregator, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = to_batch(left, "left"), to_batch(right, "right")
+    batches = _batches(left, right, kind)
     config = AggConfig(
         on,
         batches[0].schema,

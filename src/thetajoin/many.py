@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from thetajoin.api import is_spark, join
 from thetajoin.batch.keys import Int64
-from thetajoin.batch.tables import from_table, kind_of, to_batch
-from thetajoin.engine.intake import Ordering
+from thetajoin.batch.tables import from_table, kind_of
+from thetajoin.engine.intake import Ordering, all_taken_in
 from thetajoin.engine.spec import compare_columns
 from thetajoin.engine.stream import check_window
 from thetajoin.errors import OptionError, SchemaError
@@ -97,9 +97,9 @@ class _Tables:
     """Tables in this process, their columns named ``input.column``."""
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
-        self.batches = {name: to_batch(table, name) for name, table in inputs.items()}
-        self.schemas = {name: batch.schema for name, batch in self.batches.items()}
         self.kind = kind_of(next(iter(inputs.values())))
+        self.batches = all_taken_in(inputs, as_kind=self.kind)
+        self.schemas = {name: batch.schema for name, batch in self.batches.items()}
         self.numbers: dict[str, dict[str, Int64]] = {}
 
     def named(self, window: Window | None, order_by: Any) -> tuple[Window | None, Any]:

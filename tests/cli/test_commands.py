@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from thetajoin.cli import main
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def call(*words):
-        monkeypatch.setattr("sys.argv", ["thetajoin", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return call
 
 
 def test_doctor_names_what_is_here(run):
@@ -62,6 +51,27 @@ def test_generate_is_seeded(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["nope"], "No such command 'nope'"),
+        (["--nope"], "No such option"),
+        (["run"], "Missing argument"),
+        (["run", "--nope"], "No such option"),
+        (["explain"], "Missing argument"),
+        (["explain", "a", "b", "c", "d"], "unexpected extra argument"),
+        (["generate", "power"], "Missing argument"),
+        (["bench"], "Missing argument"),
+        (["doctor", "extra"], "unexpected extra argument"),
+        (["demo", "--rows", "x"], "Invalid value for '--rows'"),
+        (["demo", "--out"], "requires an argument"),
+        (["demo", "--seed", "-1"], "--seed must not be below 0"),
+        (["demo", "--out", f"{os.devnull}/x"], "cannot write to"),
+        (["generate", "power", "out", "--matches", "nan"], "matches must be a number"),
+        (["generate", "power", "out", "--matches", "inf"], "matches must be a number"),
+        (["generate", "power", "out", "--seed", "-1"], "seed must not be below 0"),
+        (["generate", "power", os.devnull, "--rows", "10"], "cannot write to"),
+        (["bench", "engine", "--scale", "0"], "--scale must be a number above 0"),
+        (["bench", "engine", "--scale", "nan"], "--scale must be a number above 0"),
+        (["bench", "engine", "--plot", "d"], "has no plots"),
+        (["bench", "structures", "--plot", f"{os.devnull}/x"], "is not a folder"),
         (["generate", "powr", "out"], "did you mean 'power'?"),
         (["generate", "power", "out", "--rows", "0"], "at least 1"),
         (["generate", "power", "out", "--rows", "2", "--files", "3"], "no more files than rows"),
@@ -71,15 +81,68 @@ def test_generate_is_seeded(run, tmp_path):
         (["demo", "--rows", "5", "--batches", "6"], "--batches 6 is more than --rows 5"),
     ],
 )
-def test_a_mistake_is_one_line(run, tmp_path, monkeypatch, words, says):
+def test_a_mistake_is_one_line(refused, tmp_path, monkeypatch, words, says):
     monkeypatch.chdir(tmp_path)
-    code, out, err = run(*words)
-    assert code == 1
-    assert out == ""
-    assert err.count("\n") == 1
-    assert err.startswith("thetajoin: ")
-    assert says in err
+    assert says in refused(*words)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_words_there_is_help(run):
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    assert "doctor" in out
+
+
+def test_a_benchmark_that_needs_linux_says_so(refused, monkeypatch):
+    monkeypatch.setattr("pathlib.Path.exists", lambda _: False)
+    assert "Linux's /proc" in refused("bench", "spark-stream")
+
+
+def test_doctor_where_the_platform_says_little(run, monkeypatch):
+    monkeypatch.delattr(os, "sysconf")
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    code, out, _ = run("doctor")
+    assert code == 0
+    assert "does not say" in out
+
+
+def test_generate_does_not_mix_streams(run, refused, tmp_path):
+    words = ["generate", "taxi", tmp_path, "--rows", 10]
+    run(*words, "--files", 5)
+    assert "has files" in refused(*words, "--files", 2)
+    assert run(*words, "--files", 2, "--overwrite")[0] == 0
+    assert len(list((tmp_path / "trips").iterdir())) == 2
+
+
+def test_what_nobody_expected_is_one_line_too(run, monkeypatch):
+    def broken(_):
+        raise KeyError("a[/b]\nc")
+
+    monkeypatch.setattr("thetajoin.cli.demo.run_demo", broken)
+    code, out, err = run("demo")
+    assert (code, out) == (1, "")
+    assert err.startswith("thetajoin: unexpected KeyError: 'a[/b]")
+    assert err.count("\n") == 1
+    monkeypatch.setenv("THETAJOIN_TRACEBACK", "1")
+    monkeypatch.setattr("sys.argv", ["thetajoin", "demo"])
+    with pytest.raises(KeyError):
+        main()
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(28, "No space left on device", "/x"), "no space is left on the disk of /x"),
+        (PermissionError(13, "Permission denied", "/x"), "/x: Permission denied"),
+        (MemoryError(), "not enough memory"),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line(refused, monkeypatch, error, says):
+    def broken(_):
+        raise error
+
+    monkeypatch.setattr("thetajoin.cli.demo.run_demo", broken)
+    assert says in refused("demo")
 
 
 def test_ctrl_c_is_one_line(run, monkeypatch):

@@ -73,6 +73,8 @@ def _leaves(column: pa.Array) -> list[pa.Array]:
         for field in column.flatten():
             parts += _leaves(field)
         return parts
+    if pa.types.is_dictionary(column.type):
+        return _leaves(column.dictionary_decode())
     if pa.types.is_floating(column.type):
         return [pc.add(column, pa.scalar(0.0, column.type))]
     return [column]

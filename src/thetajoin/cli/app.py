@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 
-from thetajoin.errors import ThetaJoinError
+from thetajoin.cli.interrupts import INTERRUPTED, stopped, take_over
+from thetajoin.cli.terminal import complain, say, screen
+from thetajoin.errors import ThetaJoinError, one_line
 
-INTERRUPTED = 130  # typer's exit code after Ctrl-C, which it leaves without a word
+# The base of all that is wrong with a command's words; typer has it from a copy of click or from
+# click itself, and gives it no name of its own.
+_WordsError: Any = next(k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")
+# Set, it has an error that this program did not expect shown with its traceback.
+TRACEBACK = "THETAJOIN_TRACEBACK"
 
 app = typer.Typer(
     name="thetajoin",
@@ -24,17 +31,47 @@ app = typer.Typer(
 
 def main() -> None:
     """Run a command; a user's mistake is one line on stderr and exit code 1."""
+    take_over()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # A terminal may have fewer letters than a user's data.
+            stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        words = sys.argv[1:] or ["--help"]
+        ended = app(args=words, prog_name="thetajoin", standalone_mode=False)
     except ThetaJoinError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"thetajoin: {error}", markup=False
-        )
-        sys.exit(1)
-    except SystemExit as ended:
-        if ended.code == INTERRUPTED:
-            Console(stderr=True).print("thetajoin: stopped")
-        raise
+        _fail(str(error))
+    except _WordsError as error:
+        _fail(_about_words(error))
+    except (KeyboardInterrupt, typer.Abort):
+        ended = INTERRUPTED
+    except OSError as error:
+        _fail(_about_system(error))
+    except MemoryError:
+        _fail("there is not enough memory for this")
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        _fail(f"unexpected {type(error).__name__}: {error} ({TRACEBACK}=1 shows where)")
+    if ended == INTERRUPTED:
+        stopped()
+    sys.exit(ended if isinstance(ended, int) else 0)
+
+
+def _fail(message: str) -> NoReturn:
+    complain(one_line(message))
+    sys.exit(1)
+
+
+def _about_words(error: Any) -> str:
+    command = error.ctx.command_path if getattr(error, "ctx", None) is not None else "thetajoin"
+    return f"{error.format_message().rstrip('.')} (see {command} --help)"
+
+
+def _about_system(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return f"no space is left on the disk{f' of {error.filename}' if error.filename else ''}"
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 @app.command()
@@ -51,12 +88,14 @@ def demo(
     run_demo(DemoConfig(out, rows, window, batches, seed))
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench(
+    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
-            help="engine, aggregates, structures, spark-stream, spark-batch, partitionings, faults."
+            help="engine, aggregates, structures, spark-stream, spark-batch, partitionings, "
+            "faults, mutation, soak (--batches), fuzz (--cases --seed --jobs --spark --first)."
         ),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -66,23 +105,25 @@ def bench(
     """Run a benchmark: ratios against peers in the same run."""
     from thetajoin.cli.benchmarks import run_benchmark
 
-    run_benchmark(name, as_json=json, scale=scale, plot=plot)
+    run_benchmark(name, as_json=json, scale=scale, plot=plot, words=context.args)
 
 
 _TABLES = typer.Option(help="NAME=FILE, a table of the query; once for each.")
+_OUT = "File for the result of a query; its ending says which format: parquet, csv, json, arrow."
+_OVERWRITE = "Replace what is there."
 
 
 @app.command()
 def run(
     job: Annotated[str, typer.Argument(help="A job file (.toml), a query, or a .sql file.")],
     table: Annotated[list[str] | None, _TABLES] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to put the result of a query.")] = None,
+    out: Annotated[Path | None, typer.Option(help=_OUT)] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=_OVERWRITE)] = False,
 ) -> None:
     """Run a job file, or a query over files."""
     from thetajoin.cli.run import job_of, run_job
 
-    console = Console(highlight=False, soft_wrap=True)
-    run_job(job_of(job, table or [], out), console)
+    run_job(job_of(job, table or [], out, overwrite=overwrite), screen())
 
 
 @app.command()
@@ -102,7 +143,8 @@ def explain(
         plan = compiled(job_of(left, table or [], None)).explain()
     else:
         plan = tj.explain(read_table(Path(left)), read_table(right), on, how=how)
-    Console(highlight=False, soft_wrap=True).print(str(plan), markup=False)
+    for line in str(plan).splitlines():
+        say(screen(), line)
 
 
 @app.command()
@@ -113,12 +155,13 @@ def generate(
     files: Annotated[int, typer.Option(help="Files of each stream.")] = 10,
     matches: Annotated[float, typer.Option(help="Matches a row in a window of all rows.")] = 10.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=_OVERWRITE)] = False,
 ) -> None:
     """Write the streams of the SPO-Join paper's queries as Parquet files."""
     from thetajoin.cli.generate import write_streams
 
-    for path in write_streams(kind, out, rows, files, matches, seed):
-        Console(highlight=False, soft_wrap=True).print(str(path), markup=False)
+    for path in write_streams(kind, out, rows, files, matches, seed, overwrite=overwrite):
+        say(screen(), path)
 
 
 @app.command()
@@ -126,4 +169,4 @@ def doctor() -> None:
     """Check this machine: Python, Java, Spark, memory, versions."""
     from thetajoin.cli.doctor import examine
 
-    sys.exit(examine())
+    raise typer.Exit(examine())

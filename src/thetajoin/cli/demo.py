@@ -24,6 +24,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from thetajoin.cli.generate import write_streams
+from thetajoin.cli.terminal import say, screen
+from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class DemoConfig:
         for name in ("rows", "window", "batches"):
             if getattr(self, name) < 1:
                 raise OptionError(f"--{name} must be at least 1, not {getattr(self, name)}")
+        if self.seed < 0:
+            raise OptionError(f"--seed must not be below 0, not {self.seed}")
         if self.batches > self.rows:
             raise OptionError(f"--batches {self.batches} is more than --rows {self.rows}")
 
@@ -66,11 +70,11 @@ def run_demo(config: DemoConfig) -> None:
             f"the demo needs Spark: pip install 'thetajoin[spark]' ({error})"
         ) from error
     java = session.find_java()
-    console = Console(highlight=False, soft_wrap=True)
+    console = screen()
     _take_folder(config.out)
     scratch = Path(tempfile.mkdtemp(prefix="thetajoin-demo-"))
     try:
-        _say(console, f"two streams of {config.rows:,} power readings, {config.batches} files each")
+        say(console, f"two streams of {config.rows:,} power readings, {config.batches} files each")
         made = write_streams(
             "power",
             config.out / "streams",
@@ -81,8 +85,8 @@ def run_demo(config: DemoConfig) -> None:
             window=config.window,
         )
         folders = list(made)
-        cores = min(session.available_cores(), MOST_CORES)
-        _say(console, f"starting Spark on {cores} cores with Java {java.version} ({java.source})")
+        cores = min(available_cores(), MOST_CORES)
+        say(console, f"starting Spark on {cores} cores with Java {java.version} ({java.source})")
         spark = session.local_session(
             cores,
             memory="2g",
@@ -91,7 +95,7 @@ def run_demo(config: DemoConfig) -> None:
             log=config.out / "spark.log",
         )
         try:
-            _say(console, f"joining on  {ON}  over the last {config.window:,} rows of each side")
+            say(console, f"joining on  {ON}  over the last {config.window:,} rows of each side")
             progress, seconds = _join(console, spark, config, folders, scratch)
             version = spark.version
         finally:
@@ -112,10 +116,6 @@ def run_demo(config: DemoConfig) -> None:
         raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False)
 
 
 # The results folder.
@@ -152,6 +152,7 @@ def _join(
 ) -> tuple[list[JoinProgress], float]:
     """Run the query to the end of its streams; its numbers batch by batch, and its seconds."""
     import thetajoin as tj
+    from thetajoin.spark.failures import reason
     from thetajoin.spark.listener import ProgressListener
 
     seen: list[JoinProgress] = []
@@ -184,8 +185,7 @@ def _join(
         spark.streams.removeListener(listener)
     failure = query.exception()
     if failure is not None:
-        reason = str(failure).strip().splitlines()[-1]
-        raise ThetaJoinError(f"the streaming query failed: {reason}")
+        raise ThetaJoinError(f"the streaming query failed: {reason(failure)}")
     return seen, time.perf_counter() - begun
 
 
@@ -399,18 +399,18 @@ def _summary(
 def _finish(
     console: Console, config: DemoConfig, summary: dict[str, Any], progress: list[JoinProgress]
 ) -> None:
-    _say(
+    say(
         console,
         f"{summary['matches']:,} matches, exact: brute force finds the same pairs; "
         f"{summary['rows_per_s']:,} rows a second after the first micro-batch",
     )
     made = ["matches/", "streams/", "summary.json", "spark.log"]
     if importlib.util.find_spec("matplotlib") is None:
-        _say(console, "no plot: pip install 'thetajoin[plot]'")
+        say(console, "no plot: pip install 'thetajoin[plot]'")
     else:
         plot(progress, config, config.out / "throughput.png")
         made.append("throughput.png")
-    _say(console, f"results in {config.out}/: {', '.join(made)}")
+    say(console, f"results in {config.out}/: {', '.join(made)}")
 
 
 def plot(progress: list[JoinProgress], config: DemoConfig, path: Path) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib import metadata
 
-from rich.console import Console
 from rich.table import Table
 
+from thetajoin.cli.terminal import literal, screen
+from thetajoin.engine.machine import available_cores, memory_bytes
 from thetajoin.errors import ThetaJoinError
-from thetajoin.spark.session import available_cores, find_java
+from thetajoin.spark.session import find_java
 
 NEEDED = ("pyarrow", "numpy", "numba", "sqlglot", "typer", "rich")
 # transformWithState needs all of these, and does not say so when one is missing.
@@ -24,6 +24,7 @@ SPARK = (
     "zstandard",
 )
 OPTIONAL = ("matplotlib", "polars", "duckdb", "chdb")
+ENOUGH = 4 << 30  # bytes of memory for Spark
 
 
 def examine() -> int:
@@ -39,15 +40,19 @@ def examine() -> int:
         except metadata.PackageNotFoundError:
             needed = name in NEEDED
             missing += needed
-            verdict = "[red]needed[/red]" if needed else "optional"
+            verdict = "needed" if needed else "optional"
             table.add_row(name, "not installed", "for Spark" if name in SPARK else verdict)
     try:
         java = find_java()
-        table.add_row("Java", f"{java.version} ({java.source}: {java.home})", "ok")
+        table.add_row("Java", literal(f"{java.version} ({java.source}: {java.home})"), "ok")
     except ThetaJoinError as error:
-        table.add_row("Java", "not found", str(error))
+        table.add_row("Java", "not found", literal(error))
     table.add_row("cores", str(available_cores()), "ok")
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    table.add_row("memory", f"{memory:.1f} GiB", "ok" if memory >= 4 else "little for Spark")
-    Console(highlight=False).print(table)
+    memory = memory_bytes()
+    if memory is None:
+        table.add_row("memory", "this platform does not say", "")
+    else:
+        enough = "ok" if memory >= ENOUGH else "little for Spark"
+        table.add_row("memory", f"{memory / 2**30:.1f} GiB", enough)
+    screen().print(table)
     return 1 if missing else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -65,23 +66,28 @@ def write_streams(
     seed: int,
     *,
     window: int | None = None,
+    overwrite: bool = False,
 ) -> Iterator[Path]:
     """Write each stream of a kind into a folder of its own; gives the folders.
 
     About `matches` rows of a `window` (all rows unless told) match a row of the other stream. Files
-    are a second of age apart: Spark's file source reads the oldest first.
+    are a second of age apart: Spark's file source reads the oldest first. A folder that holds files
+    is refused, or emptied of Parquet files with `overwrite`: old ones would be rows of the stream.
     """
     if kind not in STREAMS:
         raise OptionError(f"no streams {kind!r}: {nearest(kind, STREAMS)}")
     if rows < 1 or files < 1 or files > rows:
         raise OptionError("rows and files must be at least 1, and no more files than rows")
-    if matches < 0:
-        raise OptionError("matches must not be below 0")
+    if not 0 <= matches < math.inf:
+        raise OptionError(f"matches must be a number that is not below 0, not {matches}")
+    if seed < 0:
+        raise OptionError(f"seed must not be below 0, not {seed}")
     names, make = STREAMS[kind]
+    for name in names:
+        _make_folder(out / name, overwrite)
     begun = time.time() - files
     for at, name in enumerate(names):
         folder = out / name
-        folder.mkdir(parents=True, exist_ok=True)
         table = make(rows, window or rows, matches, seed * 1000 + at)
         edges = np.linspace(0, rows, files + 1).astype(int)
         for number, (start, end) in enumerate(pairwise(edges)):
@@ -89,3 +95,14 @@ def write_streams(
             parquet.write_table(table.slice(start, end - start), path)
             os.utime(path, (begun + number, begun + number))
         yield folder
+
+
+def _make_folder(folder: Path, overwrite: bool) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()) and not overwrite:
+            raise OptionError(f"{folder} has files: choose another folder, or add --overwrite")
+        for old in folder.glob("*.parquet"):
+            old.unlink()
+    except OSError as error:
+        raise OptionError(f"cannot write to {folder}: {error.strerror}") from error

@@ -8,7 +8,7 @@ checkpoint = "ck"          # streams only
 trigger = "10 seconds"     # or "available-now"; streams only
 
 [sources.dc1]
-path = "dc1"               # a file, or a folder of Parquet files
+path = "dc1"               # a file, a folder of Parquet files, or a pattern of files
 stream = true              # read as it grows, on Spark
 watermark = "ts 10 seconds"
 
@@ -21,18 +21,20 @@ on = "ts"
 
 [sink]
 path = "out"
-format = "parquet"         # parquet, csv or arrow; with streams parquet, csv or json
-mode = "append"            # or update; streams only
+format = "parquet"         # or csv, json, arrow; with streams parquet, csv, json, console
+overwrite = false          # or true, to replace a file that is there; not with streams
+mode = "append"            # or update, with format = "console"; streams only
 ```
 """
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thetajoin.cli.files import FORMATS, format_of, found
 from thetajoin.errors import OptionError, nearest
 from thetajoin.window.spec import CountWindow, TimeWindow, Window
 
@@ -47,10 +49,10 @@ _KEYS: dict[str, dict[str, type]] = {
     },
     "source": {"path": str, "format": str, "stream": bool, "watermark": str},
     "window": {"time": str, "count": int, "slide": int, "on": object},
-    "sink": {"path": str, "format": str, "mode": str},
+    "sink": {"path": str, "format": str, "mode": str, "overwrite": bool},
 }
-_FORMATS = ("parquet", "csv", "arrow")
-_STREAM_FORMATS = ("parquet", "csv", "json", "console")
+_SPARK_FORMATS = ("parquet", "csv", "json")
+CONSOLE = "console"
 NOW = "available-now"
 
 
@@ -74,9 +76,10 @@ class Job:
     sink: Path | None = None
     sink_format: str = "parquet"
     mode: str = "append"
+    overwrite: bool = False
     checkpoint: Path | None = None
     trigger: str = NOW
-    base: Path = field(default_factory=Path)
+    file: Path | None = None
 
     @property
     def streaming(self) -> bool:
@@ -87,12 +90,20 @@ class Job:
 def read_job(path: Path) -> Job:
     """Read and check a job file; paths in it are relative to it."""
     try:
-        data = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise OptionError(f"cannot read the job {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        data = tomllib.loads(read_text(path, "job"))
+    except tomllib.TOMLDecodeError as error:
         raise OptionError(f"{path} is not a job file (TOML): {error}") from error
     return check_job(data, path)
+
+
+def read_text(path: Path, what: str) -> str:
+    """A file's text, or one line that says why there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"cannot read the {what} {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise OptionError(f"cannot read the {what} {path}: it is not text in UTF-8") from error
 
 
 def check_job(data: dict[str, Any], path: Path) -> Job:
@@ -102,6 +113,8 @@ def check_job(data: dict[str, Any], path: Path) -> Job:
     for key in ("query", "sources"):
         if key not in data:
             raise OptionError(f"{where} has no {key!r}")
+    if not data["sources"]:
+        raise OptionError(f"{where} has no sources: write [sources.NAME] for each table")
     sources = {
         name: _source(value, f"{where}, source {name!r}", path.parent)
         for name, value in data["sources"].items()
@@ -112,7 +125,7 @@ def check_job(data: dict[str, Any], path: Path) -> Job:
         window=_window(data["window"], where) if "window" in data else None,
         checkpoint=path.parent / data["checkpoint"] if "checkpoint" in data else None,
         trigger=data.get("trigger", NOW),
-        base=path.parent,
+        file=path,
         **_sink(data.get("sink"), where, path.parent),
     )
     return _consistent(job, data, where)
@@ -136,11 +149,12 @@ def _source(data: Any, where: str, base: Path) -> SourceSpec:
     if "path" not in data:
         raise OptionError(f"{where} has no 'path'")
     path = base / data["path"]
-    if not path.exists():
+    files = found(path)
+    if not files:
         raise OptionError(f"{where}: there is no {path}")
     stream = data.get("stream", False)
-    form = data.get("format") or (path.suffix.lstrip(".") if path.is_file() else "parquet")
-    _one_of(form, ("parquet", "csv", "json") if stream else _FORMATS, "format", where)
+    form = data.get("format") or _format(files[0])
+    _one_of(form, _SPARK_FORMATS if stream else FORMATS, "format", where)
     mark = None
     if "watermark" in data:
         column, _, delay = data["watermark"].partition(" ")
@@ -153,6 +167,11 @@ def _source(data: Any, where: str, base: Path) -> SourceSpec:
 def _one_of(value: str, known: tuple[str, ...], key: str, where: str) -> None:
     if value not in known:
         raise OptionError(f"{where}: {key} = {value!r}: {nearest(value, known)}")
+
+
+def _format(path: Path) -> str:
+    """The format of a file's ending, or the ending itself, which is then refused by name."""
+    return "parquet" if path.is_dir() else format_of(path) or path.suffix.lstrip(".")
 
 
 def _window(data: Any, where: str) -> tuple[Window, Any]:
@@ -180,24 +199,45 @@ def _sink(data: Any, where: str, base: Path) -> dict[str, Any]:
     mode = data.get("mode", "append")
     _one_of(mode, ("append", "update"), "mode", where)
     path = base / data["path"] if "path" in data else None
-    form = data.get("format") or (path.suffix.lstrip(".") if path and path.suffix else "parquet")
-    return {"sink": path, "sink_format": form, "mode": mode}
+    form = data.get("format") or ("parquet" if path is None else _format(path))
+    overwrite = data.get("overwrite", False)
+    return {"sink": path, "sink_format": form, "mode": mode, "overwrite": overwrite}
 
 
 def _consistent(job: Job, data: dict[str, Any], where: str) -> Job:
-    formats = _STREAM_FORMATS if job.streaming else _FORMATS
-    if job.sink is not None or "sink" in data:
+    if "sink" in data:
+        formats = (*_SPARK_FORMATS, CONSOLE) if job.streaming else FORMATS
         _one_of(job.sink_format, formats, "format", f"{where}, sink")
-    if not job.streaming:
-        for key in ("checkpoint", "trigger"):
-            if key in data:
-                raise OptionError(f"{where}: {key} is for streams, and no source has stream = true")
-        return job
-    if job.sink_format != "console":
-        if job.sink is None:
-            raise OptionError(f"{where}: a streaming job needs a [sink] with a path")
-        if job.checkpoint is None:
-            raise OptionError(f"{where}: a streaming job needs a checkpoint")
-        if job.mode == "update":
-            raise OptionError(f"{where}, sink: files take mode 'append' only; use format 'console'")
+    if job.streaming:
+        _check_stream(job, where)
+    else:
+        _check_tables(data, where)
     return job
+
+
+def _check_tables(data: dict[str, Any], where: str) -> None:
+    sink = data.get("sink", {})
+    for key in ("checkpoint", "trigger", "mode"):
+        if key in data or key in sink:
+            raise OptionError(f"{where}: {key} is for streams, and no source has stream = true")
+    if "sink" in data and "path" not in sink:
+        raise OptionError(f"{where}, sink has no 'path': without a [sink] the result is shown")
+
+
+def _check_stream(job: Job, where: str) -> None:
+    for name, source in job.sources.items():
+        _one_of(source.format, _SPARK_FORMATS, "format", f"{where}, source {name!r}")
+    if job.overwrite:
+        raise OptionError(f"{where}, sink: a stream goes on with what is there: no overwrite")
+    if job.sink_format == CONSOLE:
+        if job.sink is not None:
+            raise OptionError(f"{where}, sink: format 'console' writes no files: leave path out")
+        return
+    if job.sink is None:
+        raise OptionError(
+            f"{where}: a streaming job needs a [sink] with a path, or with format = 'console'"
+        )
+    if job.checkpoint is None:
+        raise OptionError(f"{where}: a streaming job needs a checkpoint")
+    if job.mode == "update":
+        raise OptionError(f"{where}, sink: files take mode 'append' only; use format 'console'")

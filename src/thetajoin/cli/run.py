@@ -2,125 +2,100 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
-from rich.table import Table
 
-from thetajoin.cli.files import read_table
-from thetajoin.cli.jobs import NOW, Job, SourceSpec, read_job
-from thetajoin.errors import OptionError, SchemaError
+from thetajoin.cli.files import format_of, output_format, read_table, write_table
+from thetajoin.cli.jobs import Job, SourceSpec, read_job, read_text
+from thetajoin.cli.places import check_apart, check_new, check_stream_sink
+from thetajoin.cli.streams import open_frames, run_stream
+from thetajoin.cli.terminal import say, show_rows
+from thetajoin.errors import OptionError
 from thetajoin.query.call import Call
 from thetajoin.query.run import compile_query
 
 SHOWN = 20  # rows of a result that a terminal is shown
 
 
-def job_of(what: str, tables: list[str], out: Path | None) -> Job:
+def job_of(what: str, tables: list[str], out: Path | None, *, overwrite: bool = False) -> Job:
     """A job from a file, or from a query with its tables on the command line."""
     path = Path(what)
     if path.suffix == ".toml":
         if tables or out is not None:
             raise OptionError("a job file has its own sources and sink: leave --table and --out")
-        return read_job(path)
-    if path.suffix == ".sql" and not path.exists():
-        raise OptionError(f"there is no {path}")
-    query = path.read_text() if path.suffix == ".sql" else what
-    sources = {}
+        job = read_job(path)
+        if overwrite and job.streaming:
+            raise OptionError("a stream goes on with what is there: leave --overwrite out")
+        return replace(job, overwrite=job.overwrite or overwrite)
+    in_file = path.suffix == ".sql"
+    return Job(
+        read_text(path, "query") if in_file else what,
+        _sources(tables),
+        sink=out,
+        sink_format="parquet" if out is None else output_format(out),
+        overwrite=overwrite,
+        file=path if in_file else None,
+    )
+
+
+def _sources(tables: list[str]) -> dict[str, SourceSpec]:
+    sources: dict[str, SourceSpec] = {}
     for given in tables:
         name, equals, file = given.partition("=")
-        if not equals:
+        if not (name and equals and file):
             raise OptionError(f"--table {given!r}: write NAME=FILE")
-        sources[name] = SourceSpec(Path(file), Path(file).suffix.lstrip(".") or "parquet")
-    form = (out.suffix.lstrip(".") if out else "") or "parquet"
-    return Job(query, sources, sink=out, sink_format=form)
+        if name in sources:
+            raise OptionError(f"--table {given!r}: there is a table {name!r} already")
+        sources[name] = SourceSpec(Path(file), format_of(Path(file)) or "parquet")
+    return sources
+
+
+def check_places(job: Job) -> None:
+    """Refuse a sink that would harm what is there, before anything is read."""
+    inputs = [source.path for source in job.sources.values()]
+    inputs += [] if job.file is None else [job.file]
+    if job.checkpoint is not None:
+        check_apart(job.checkpoint, inputs, "the checkpoint")
+    if job.sink is None:
+        return
+    check_apart(job.sink, inputs)
+    if job.streaming:
+        if job.checkpoint is not None:
+            check_stream_sink(job.sink, job.checkpoint)
+    else:
+        check_new(job.sink, overwrite=job.overwrite)
 
 
 def compiled(job: Job) -> Call:
     """The job's query over its sources, checked; nothing has run yet."""
-    if not job.streaming:
-        tables: dict[str, Any] = {name: read_table(s.path) for name, s in job.sources.items()}
+    if job.streaming:
+        tables: dict[str, Any] = open_frames(job)
     else:
-        tables = _frames(job)
+        tables = {name: read_table(s.path, s.format) for name, s in job.sources.items()}
     return compile_query(job.query, tables, job.window)
-
-
-def _frames(job: Job) -> dict[str, Any]:
-    try:
-        from thetajoin.spark.session import local_session
-    except ImportError as error:
-        raise OptionError("a streaming job needs Spark: pip install 'thetajoin[spark]'") from error
-    cores = len(os.sched_getaffinity(0))
-    session = local_session(cores, shuffle_partitions=cores)
-    frames = {}
-    for name, source in job.sources.items():
-        table = session.read.format(source.format).load(str(source.path))
-        if source.stream:
-            reader = session.readStream.format(source.format).schema(table.schema)
-            table = reader.load(str(source.path))
-        if source.watermark is not None:
-            table = table.withWatermark(*source.watermark)
-        frames[name] = table
-    return frames
 
 
 def run_job(job: Job, console: Console) -> None:
     """Carry a job out; without a sink the result is shown."""
-    call = compiled(job)
+    check_places(job)
     if job.streaming:
-        _stream(job, call, console)
+        run_stream(job, compiled, console)
+        return
+    call = compiled(job)
+    if job.sink is None:
+        _show(call.first(SHOWN + 1), console)
         return
     table = call.run()
-    if job.sink is None:
-        _show(table, console)
-        return
     write_table(table, job.sink, job.sink_format)
-    console.print(f"{table.num_rows:,} rows in {job.sink}", markup=False)
-
-
-def write_table(table: pa.Table, path: Path, form: str) -> None:
-    """Write a result in one of the formats."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if form == "csv":
-            from pyarrow import csv
-
-            csv.write_csv(table, path)
-        elif form == "arrow":
-            from pyarrow import feather
-
-            feather.write_feather(table, str(path), compression="uncompressed")
-        else:
-            from pyarrow import parquet
-
-            parquet.write_table(table, path)
-    except (pa.ArrowException, OSError) as error:
-        raise SchemaError(f"cannot write {path}: {str(error).splitlines()[0]}") from error
-
-
-def _stream(job: Job, call: Call, console: Console) -> None:
-    df = call.run()
-    writer = df.writeStream.format(job.sink_format).outputMode(job.mode)
-    if job.sink is not None:
-        writer = writer.option("path", str(job.sink))
-    if job.checkpoint is not None:
-        writer = writer.option("checkpointLocation", str(job.checkpoint))
-    trigger = {"availableNow": True} if job.trigger == NOW else {"processingTime": job.trigger}
-    query = writer.trigger(**trigger).start()
-    query.awaitTermination()
-    rows = sum(progress.numInputRows for progress in query.recentProgress)
-    console.print(f"{rows:,} rows taken in", markup=False)
+    say(console, f"{table.num_rows:,} rows in {job.sink}")
 
 
 def _show(table: pa.Table, console: Console) -> None:
-    shown = Table()
-    for name in table.schema.names:
-        shown.add_column(name)
-    for row in table.slice(0, SHOWN).to_pylist():
-        shown.add_row(*("NULL" if value is None else str(value) for value in row.values()))
-    console.print(shown)
+    """Show the first rows; `table` has one more than are shown, where there are more."""
+    show_rows(console, table.slice(0, SHOWN))
     if table.num_rows > SHOWN:
-        console.print(f"{table.num_rows:,} rows, the first {SHOWN} shown", markup=False)
+        say(console, f"the first {SHOWN} rows; --out FILE writes all of them")

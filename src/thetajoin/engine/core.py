@@ -402,7 +402,9 @@ class JoinCore:
             return last < CountWindow.first_visible(count, window.size, window.slide)
         if self.clock is None or self.watermark is None or newest is None:
             return False
-        return newest < self.watermark - self.clock.reach[side]
+        # A self-join's rows are kept once, for both roles.
+        roles = SIDES if self.config.self_join else (side,)
+        return newest < self.watermark - max(self.clock.reach[role] for role in roles)
 
     def _commit(self, arrivals: dict[Side, Arrival], marks: dict[int, Flags], pairs: int) -> None:
         for side in SIDES:
@@ -473,19 +475,6 @@ class JoinCore:
                     block.settled[rows] = True
                     yield from self._unmatched(side, block, rows)
             self.stores[side].drop_older(oldest)
-
-    def next_owed(self) -> int | None:
-        """The watermark from which on a stored row will be owed as unmatched; None if none is."""
-        if self.clock is None:
-            return None
-        times = [
-            int(block.times[~block.settled].min()) + self.clock.reach[side] + 1
-            for side in SIDES
-            if self._gives_unmatched(side)
-            for block in self.stores[side].blocks()
-            if block.settled is not None and block.times is not None and not block.settled.all()
-        ]
-        return min(times, default=None)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """All rows that are still owed as unmatched: nothing more will come."""

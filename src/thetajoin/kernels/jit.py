@@ -6,15 +6,18 @@ through them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.extending import intrinsic
 
-kernel = njit(cache=True, nogil=True, error_model="numpy")
-inlined = njit(cache=True, nogil=True, error_model="numpy", inline="always")
+from thetajoin.kernels.caching import compiled
+
+kernel = partial(compiled, nogil=True, error_model="numpy")
+inlined = partial(compiled, nogil=True, error_model="numpy", inline="always")
 
 if config.DISABLE_JIT:
 

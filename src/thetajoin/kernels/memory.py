@@ -33,13 +33,13 @@ class _Lease:
         weakref.finalize(self, _give_back, memory, address).atexit = False
 
 
-# By size. Deques need no lock, which a finalizer could not wait for.
+# By size. Deques need no lock, which a finalizer could not wait for, and neither does copying it.
 _spare: defaultdict[int, deque[tuple[mmap.mmap, int]]] = defaultdict(deque)
 
 
 def spare_bytes() -> int:
     """Bytes kept for the next arrays."""
-    return sum(size * len(kept) for size, kept in list(_spare.items()))
+    return sum(size * len(kept) for size, kept in _spare.copy().items())
 
 
 def _give_back(memory: mmap.mmap, address: int) -> None:
@@ -57,13 +57,20 @@ def _advise(memory: mmap.mmap, advice: str) -> None:
             return
 
 
+def _fresh(size: int) -> mmap.mmap:
+    """Memory of this process alone: a forked one gets a copy. Windows has no forks and no flags."""
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, size)
+
+
 def large_bytes(size: int) -> NDArray[np.uint8]:
     """Uninitialised memory of at least `size` bytes, in whole huge pages."""
     rounded = -(-max(size, 1) // HUGE_PAGE) * HUGE_PAGE
     try:
         memory, address = _spare[rounded].pop()
     except IndexError:
-        memory = mmap.mmap(-1, rounded, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = _fresh(rounded)
         _advise(memory, "MADV_HUGEPAGE")
         address = np.frombuffer(memory, np.uint8).ctypes.data
     return np.asarray(_Lease(memory, address))

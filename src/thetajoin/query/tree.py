@@ -212,10 +212,12 @@ def _joined(source: Source, join: exp.Join) -> TableRef:
     side, kind = join.args.get("side") or "", join.args.get("kind") or ""
     if join.args.get("using"):
         raise source.error_at(r"\busing\b[^)]*\)?", "USING is not supported", "write ON a.k = b.k")
-    if join.args.get("method") or kind not in ("", "INNER", "OUTER", "CROSS", "SEMI", "ANTI"):
+    single = kind in ("SEMI", "ANTI")
+    known = single or kind in ("", "INNER", "OUTER", "CROSS")
+    if join.args.get("method") or not known or (single and side not in ("", "LEFT")):
         what = " ".join(str(x) for x in (join.args.get("method"), side, kind) if x)
         raise source.error_at(rf"\b{what.split()[0]}\b.*?\bjoin\b", f"{what} JOIN is not supported")
-    table.how = kind.lower() if kind in ("SEMI", "ANTI") else _HOWS[side]
+    table.how = kind.lower() if single else _HOWS[side]
     table.on = join.args.get("on")
     return table
 

@@ -20,8 +20,6 @@ from pyspark.sql.types import (
     BinaryType,
     ByteType,
     IntegerType,
-    StringType,
-    StructField,
     StructType,
 )
 
@@ -46,8 +44,9 @@ from thetajoin.spark.checks import (
     order_of,
     with_columns_of,
 )
-from thetajoin.spark.cleanup import clean_up_after
 from thetajoin.spark.columns import by_position, tie_breakers
+from thetajoin.spark.housekeeping import look_after
+from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.meaning import check_aggregate, check_join
 from thetajoin.spark.pack import binary
 from thetajoin.spark.partials import final, merged, partial_batch, partial_schema, spark_schema
@@ -58,6 +57,7 @@ from thetajoin.spark.stream import (
     arrow_schema,
     check_watermark,
     frame_order,
+    inside,
     observed,
     packed,
     take_units,
@@ -109,6 +109,7 @@ def aggregate_frames(
 ) -> Any:
     """Aggregates over the join of two DataFrames, of which none, one or both stream."""
     check_kinds(left, right)
+    check_workers(left.sparkSession)
     check_names(left, "the left input")
     check_names(right, "the right input")
     window, order_by = with_columns_of(window, left, right), order_of(order_by, left, right)
@@ -173,16 +174,16 @@ def _from_stream(
         totals=(config.group_by, dict(config.aggs)),
     )
     use_rocksdb(left.sparkSession)
-    clean_up_after(left.sparkSession)
+    look_after(left.sparkSession)
     rows = packed(left, 0, number).union(packed(right, 1, number))
     output = spark_schema(spec, left, right)
     totals = rows.groupBy("unit").transformWithStateInPandas(
         unit_class(unit_spec),
-        StructType([*output.fields, StructField(METRICS, StringType())]),
+        inside(output),
         "Append",
         "EventTime" if isinstance(window, TimeWindow) else "None",
     )
-    return observed(totals, number).drop(METRICS)
+    return observed(totals, number).drop(METRICS).toDF(*output.names)
 
 
 def _with_table(left: Any, right: Any, config: AggConfig, spec: AggSpec) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from thetajoin.errors import OptionError, SchemaError
+from thetajoin.errors import SchemaError
 from thetajoin.window.spec import TimeWindow
 
 CASE = "spark.sql.caseSensitive"
@@ -26,12 +26,6 @@ def check_kinds(left: Any, right: Any) -> None:
                 f"the {name} input is a {type(df).__name__} and the other a Spark DataFrame: "
                 "make both Spark DataFrames (spark.createDataFrame)"
             )
-
-
-def check_suffix(suffix: Any) -> None:
-    """Refuse what cannot be put after a name."""
-    if not isinstance(suffix, str):
-        raise OptionError(f"suffix={suffix!r}: give text, like '_right'")
 
 
 def folds(df: Any) -> bool:

@@ -6,19 +6,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.engine.layout import Layout, parse_how
+from thetajoin.engine.layout import Layout, check_suffix, parse_how
 from thetajoin.spark.batch.join import batch_join
 from thetajoin.spark.batch.options import BatchOptions
 from thetajoin.spark.checks import (
     check_distinct,
     check_kinds,
     check_names,
-    check_suffix,
     folds,
     order_of,
     respelled,
     with_columns_of,
 )
+from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.meaning import check_join
 from thetajoin.spark.stream import arrow_schema, stream_join
 from thetajoin.window.spec import Window
@@ -55,6 +55,7 @@ def join_frames(
     checked: they are a step of a larger join, whose inputs were checked.
     """
     check_kinds(left, right)
+    check_workers(left.sparkSession)
     if not checked:
         check_suffix(suffix)
         check_names(left, "the left input")

@@ -19,6 +19,7 @@ from thetajoin.spark.batch.table import Table
 from thetajoin.spark.batch.worker import chunks, from_blob, sampled, to_blob
 from thetajoin.spark.checks import check_names, order_of, respelled, with_columns_of
 from thetajoin.spark.frames import join_frames
+from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.meaning import check_many
 from thetajoin.spark.stream import arrow_schema
 from thetajoin.spark.tasks import schema_of
@@ -35,6 +36,7 @@ class ManyFrames:
     """DataFrames, their columns named ``input.column``."""
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
+        check_workers(next(iter(inputs.values())).sparkSession)
         self.frames: dict[str, Any] = {}
         taken: list[str] = []
         for name, frame in inputs.items():

@@ -8,13 +8,16 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thetajoin.engine.machine import available_cores
 from thetajoin.errors import ThetaJoinError
 
 OLDEST_JAVA = 17
@@ -158,12 +161,22 @@ def local_session(
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
     conf = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
     gateway = SparkContext._gateway or _launch(conf, scratch, log)
+    interrupt = signal.getsignal(signal.SIGINT)
     try:
         context = SparkContext(conf=conf, gateway=gateway)
     except Exception as error:
         raise SparkError(f"Spark did not start: {_reason(log, str(error))}") from error
+    finally:
+        _keep(interrupt)
     context.setLogLevel("ERROR")
     return SparkSession.builder.getOrCreate()
+
+
+def _keep(interrupt: Any) -> None:
+    """Leave Ctrl-C to a program that handles it, which PySpark's own handler would replace."""
+    usual = interrupt is signal.default_int_handler or interrupt is None
+    if not usual and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)
 
 
 def use_java(scratch: Path) -> None:
@@ -207,13 +220,6 @@ def _parallel(master: str) -> int:
     if master.startswith("local-cluster"):
         return numbers[0] * numbers[1]
     return numbers[0] if numbers else available_cores()
-
-
-def available_cores() -> int:
-    """The cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _temporary() -> Path:

@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import DataType, StructField, StructType
+
+from thetajoin import __version__
 
 Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # Objects that the collector may go through after each task, in some 3 ms.
@@ -36,12 +39,43 @@ def set_aside() -> None:
 
 def mapped(frame: Any, task: Task, schema: StructType) -> Any:
     """The frame's batches, partition by partition, through a task."""
+    return frame.mapInArrow(sendable(task), schema)
+
+
+def sendable(task: Task) -> Task:
+    """A task that a worker without this package can take in, and then says what it lacks.
+
+    Spark sends a function defined inside another one as its code, and everything of a module's by
+    name: `run` has nothing of this module's, and the task inside it is opened after the check.
+    """
+    packed, version = CloudPickleSerializer().dumps(task), __version__
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from task(batches)
+        import sys
+
+        try:
+            import thetajoin
+
+            there = f"has thetajoin {thetajoin.__version__}"
+        except ImportError:
+            there = "has no thetajoin"
+        if there != f"has thetajoin {version}":
+            raise RuntimeError(
+                f"this worker runs {sys.executable}, which {there}: install thetajoin {version} "
+                "there, or set PYSPARK_PYTHON (spark.pyspark.python) to a Python that has it"
+            )
+        from thetajoin.spark.tasks import opened, set_aside
+
+        yield from opened(packed)(batches)
         set_aside()
 
-    return frame.mapInArrow(run, schema)
+    return run
+
+
+def opened(packed: bytes) -> Task:
+    """A task as it was before it was sent."""
+    task: Task = CloudPickleSerializer().loads(packed)
+    return task
 
 
 def schema_of(**types: DataType) -> StructType:

@@ -1,0 +1,42 @@
+"""Spark's errors in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+
+from thetajoin.errors import ThetaJoinError, one_line
+
+_OURS = re.compile(r"^(?:[\w.]+: )*thetajoin\.errors\.\w+: (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Interrupt): .+)$", re.M)
+_TRACE = re.compile(r"\s*(at |\.\.\. |JVM stacktrace|== )")
+_LONGEST = 500  # characters
+
+
+def reason(error: BaseException) -> str:
+    """The line of an error that says why: ours, else what Python raised, else Spark's first.
+
+    >>> reason(Exception("Job aborted.\\n  at x\\nthetajoin.errors.DataError: division by zero\\n"))
+    'division by zero'
+    >>> reason(Exception("Traceback:\\n  File x\\nKeyError: 'k'\\n\\n  at org.Spark"))
+    "KeyError: 'k'"
+    >>> reason(Exception("[UNABLE] Cannot infer the schema.\\n  at org.Spark"))
+    '[UNABLE] Cannot infer the schema.'
+    """
+    text = str(error)
+    raised = _OURS.findall(text) or _RAISED.findall(text)
+    lines = [line for line in text.splitlines() if line.strip() and not _TRACE.match(line)]
+    told = one_line(raised[-1] if raised else lines[0] if lines else type(error).__name__)
+    return told if len(told) <= _LONGEST else told[: _LONGEST - 3] + "..."
+
+
+@contextmanager
+def plain_errors(what: str) -> Iterator[None]:
+    """Errors of Spark's as one line of ours."""
+    try:
+        yield
+    except PySparkException as error:
+        raise ThetaJoinError(f"{what}: {reason(error)}") from error

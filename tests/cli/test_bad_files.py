@@ -1,0 +1,155 @@
+"""Files that are missing, empty, broken or of the wrong kind: exit code 1 and one line."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+QUERY = "SELECT a.k FROM a, b WHERE a.k < b.k"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parquet.write_table(pa.table({"k": [1, 2, 3]}), "a.parquet")
+    parquet.write_table(pa.table({"j": ["x"]}), "other.parquet")
+    for name in ("empty.parquet", "empty.csv", "empty.arrow", "empty.json", "empty.sql"):
+        (tmp_path / name).touch()
+    (tmp_path / "bad.csv").write_text("a,b\n1\n2,3,4\n")
+    (tmp_path / "bad.json").write_text("{]")
+    (tmp_path / "bad.arrow").write_bytes(b"\x00" * 100)
+    (tmp_path / "bytes.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
+    for name in ("bytes.sql", "bytes.toml"):
+        (tmp_path / name).write_bytes(b"\xff\xfe\x00")
+    for name in ("folder", "folder.sql", "folder.toml", "folder.csv"):
+        (tmp_path / name).mkdir()
+    os.symlink("circle", tmp_path / "circle")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("no.parquet", "no such file: no.parquet"),
+        ("no*.parquet", "no such file: no*.parquet"),
+        ("circle", "no such file"),
+        ("empty.parquet", "cannot read empty.parquet as a table"),
+        ("empty.csv", "cannot read empty.csv as a table"),
+        ("empty.arrow", "cannot read empty.arrow as a table"),
+        ("empty.json", "cannot read empty.json as a table"),
+        ("bad.csv", "cannot read bad.csv as a table"),
+        ("bad.json", "cannot read bad.json as a table"),
+        ("bad.arrow", "cannot read bad.arrow as a table"),
+        ("folder", "no files in the folder"),
+        ("folder.csv", "is a folder: only Parquet files"),
+        ("[ao]*.parquet", "do not have the same columns"),
+    ],
+)
+def test_tables(folder, refused, file, says):
+    given = ["--table", f"a={file}", "--table", "b=a.parquet"]
+    assert says in refused("run", QUERY, *given)
+    assert says in refused("explain", QUERY, *given)
+    assert says in refused("explain", file, "a.parquet", "l.k < r.k")
+
+
+def test_a_column_of_bytes_is_no_mistake_of_the_command(folder, run):
+    words = "SELECT a.b FROM a, b WHERE a.b < b.k"
+    code, out, _ = run("run", words, "--table", "a=bytes.csv", "--table", "b=a.parquet")
+    assert code == 0
+    assert "1" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([""], "the query is empty"),
+        (["SELECT"], "has no FROM"),
+        (["garbage"], "begins with SELECT"),
+        (["a.parquet"], "begins with SELECT"),
+        (["(" * 3000], "nested too deeply"),
+        (["no.sql"], "cannot read the query no.sql"),
+        (["empty.sql"], "the query is empty"),
+        (["bytes.sql"], "not text in UTF-8"),
+        (["folder.sql"], "Is a directory"),
+        (["no.toml"], "cannot read the job"),
+        (["bytes.toml"], "not text in UTF-8"),
+        (["folder.toml"], "Is a directory"),
+        ([QUERY], "table 'a', which was not given"),
+        ([QUERY, "--table", "a"], "write NAME=FILE"),
+        ([QUERY, "--table", "=a.parquet"], "write NAME=FILE"),
+        ([QUERY, "--table", "a="], "write NAME=FILE"),
+        ([QUERY, "--table", "a=a.parquet", "--table", "a=a.parquet"], "a table 'a' already"),
+    ],
+)
+def test_queries(folder, refused, words, says):
+    assert says in refused("run", *words)
+    assert says in refused("explain", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["a.parquet", "a.parquet"], "the condition is empty"),
+        (["a.parquet", "a.parquet", "l.k <"], "an operand is missing"),
+        (["a.parquet", "a.parquet", "l.k < r.k", "--how", "up"], "is not a join"),
+    ],
+)
+def test_explain(folder, refused, words, says):
+    assert says in refused("explain", *words)
+
+
+SOURCES = '[sources.a]\npath = "a.parquet"\n[sources.b]\npath = "a.parquet"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "has no 'query'"),
+        ("query = ", "not a job file"),
+        ("query = 5", "query = 5 must be a str"),
+        ('query = "x"', "has no 'sources'"),
+        ('query = "x"\nsources = 5', "must be a dict"),
+        ('query = "x"\n[sources]', "has no sources"),
+        ('query = "x"\n[[sources]]\npath = "a"', "must be a dict"),
+        ('query = "x"\n[sources]\na = 5', "must be a table of keys"),
+        ('query = "x"\n[sources.a]', "has no 'path'"),
+        ('query = "x"\n[sources.a]\npath = 5', "path = 5 must be a str"),
+        ('query = "x"\n[sources.a]\npath = "no"', "there is no"),
+        ('query = "x"\n[sources.a]\npath = "a\\u0000b"', r"there is no a\x00b"),
+        ('query = "x"\n[sources.a]\npath = "a.parquet"\nstream = "yes"', "must be a bool"),
+        ('query = "x"\n[sources.a]\npath = "a.parquet"\nformat = "xls"', "format = 'xls'"),
+        (f'query = "x"\nsink = 5\n{SOURCES}', "must be a dict"),
+        (f'query = "x"\n{SOURCES}[sink]', "sink has no 'path'"),
+        (f'query = "x"\n{SOURCES}[sink]\npath = "o.parquet"\nmode = "append"', "for streams"),
+        (f'query = "x"\n{SOURCES}[sink]\npath = "o.xls"', "format = 'xls'"),
+        (f'query = "x"\nwindow = 5\n{SOURCES}', "must be a dict"),
+        (f'query = "x"\n{SOURCES}[window]\ncount = -5', "at least 1"),
+        (f'query = "x"\n{SOURCES}[window]\ntime = "5 minutes"', "needs a time column"),
+        (f'query = "x"\n{SOURCES}[window]\ntime = "5 parsecs"\non = "k"', "unknown unit"),
+        (f'query = "x"\n{SOURCES}[window]\ncount = 5\non = 5', "a column, or two"),
+        (f'query = "{QUERY}"\n{SOURCES}stream = true\n[sink]\nformat = "console"\npath = "o"',
+         "leave path out"),
+        (f'query = "{QUERY}"\ncheckpoint = "c"\n{SOURCES}stream = true\n[sink]\npath = "o"\n'
+         "overwrite = true", "no overwrite"),
+    ],
+)  # fmt: skip
+def test_jobs(folder, refused, text, says):
+    (folder / "job.toml").write_text(text)
+    assert says in refused("run", "job.toml")
+
+
+def test_a_source_of_a_kind_that_spark_does_not_read(folder, refused):
+    from pyarrow import feather
+
+    feather.write_feather(pa.table({"k": [1]}), "t.arrow", compression="uncompressed")
+    stream = '[sources.a]\npath = "a.parquet"\nstream = true\n[sources.b]\npath = "t.arrow"\n'
+    (folder / "job.toml").write_text(f'query = "{QUERY}"\n{stream}[sink]\nformat = "console"\n')
+    assert "format = 'arrow'" in refused("run", "job.toml")
+
+
+def test_a_query_is_not_told_of_a_job(folder, refused):
+    (folder / "job.toml").write_text(f'query = "{QUERY}"\n{SOURCES}')
+    assert "leave --table and --out" in refused("run", "job.toml", "--out", "o.csv")
