@@ -187,7 +187,7 @@ def test_collations(spark: Any, collation: str) -> None:
     ):
         with pytest.raises(ThetaJoinError, match=collation) as caught:
             call()
-        assert "k" in one_line(caught)
+        assert "column" in one_line(caught)
 
 
 def test_char_columns(spark: Any) -> None:
@@ -232,10 +232,13 @@ EXACT = [
     "l.i + 0.5 > r.m", "l.m * 2 <= r.w + 1", "l.m / 3 < r.x", "l.w - r.m <= 1",
     "ABS(l.x - r.f) <= 0.5",
     "l.i % 2 = r.b % 2", "l.x % 2 <= r.f", "round(l.x) >= r.i", "floor(l.m) < r.b", "l.x <=> r.f",
-    "CAST(l.x AS STRING) < r.s", "CAST(l.m AS STRING) <= CAST(r.w AS STRING)", "l.f != r.m",
+    "CAST(l.x AS STRING) < r.s", "CAST(l.m AS STRING) <= r.s", "l.f != r.m",
     "coalesce(l.b, l.i) <= r.i", "CASE WHEN l.i > 0 THEN l.m ELSE l.w END >= r.x",
 ]  # fmt: skip
-WITH_TEXT = ["l.i < r.s", "l.s <= r.b", "l.x >= r.s", "coalesce(l.i, l.s) < r.b", "l.i IN (r.s, 7)"]
+WITH_TEXT = [
+    "CAST(l.m AS STRING) <= CAST(r.w AS STRING)",
+    "l.i < r.s", "l.s <= r.b", "l.x >= r.s", "coalesce(l.i, l.s) < r.b", "l.i IN (r.s, 7)",
+]  # fmt: skip
 FAIL = ["l.i + 1 > r.i", "l.b / (r.i - r.i) > 1", "CAST(l.x AS INT) < r.i", "l.i * l.i < r.b"]
 
 
@@ -313,7 +316,7 @@ def test_names_that_are_ours(spark: Any, name: str) -> None:
 
 def test_variant_is_carried(spark: Any) -> None:
     frame = spark.sql(
-        "SELECT CAST(id AS INT) AS lid, parse_json(concat('{\"a\":', id, '.50}')) AS v, "
+        "SELECT CAST(id AS INT) AS lid, parse_json(concat('{\"a\":', id, '.5}')) AS v, "
         "array(parse_json('[1, null]')) AS w FROM range(6)"
     )
     right = frame.selectExpr("lid AS rid", "v")
@@ -321,7 +324,7 @@ def test_variant_is_carried(spark: Any) -> None:
     for options in ({}, {"broadcast_rows": 0}, {"broadcast_rows": 0, "held_rows": 2}):
         joined = tj.join(frame, right, "l.lid <= r.rid", **options)
         assert pairs(joined) == want
-        assert joined.where("v_right::string <> concat('{\"a\":', rid, '.50}')").count() == 0
+        assert joined.where("v_right::string <> concat('{\"a\":', rid, '.5}')").count() == 0
     asked = {"window": tj.CountWindow(2), "order_by": ("lid", "rid")}
     plain = tj.join(frame.select("lid"), right.select("rid"), "l.lid <= r.rid", **asked)
     assert pairs(tj.join(frame, right, "l.lid <= r.rid", **asked)) == pairs(plain)

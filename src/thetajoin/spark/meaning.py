@@ -26,7 +26,7 @@ from thetajoin.predicate.literals import sql_type
 from thetajoin.predicate.names import ManyScope, Names, Scope
 from thetajoin.predicate.nodes import COMPARISONS, Call, Cast, Column, Expr, Literal
 from thetajoin.predicate.parse import Source, parse
-from thetajoin.predicate.types import BOOL, DATE, STRING, is_number
+from thetajoin.predicate.types import BOOL, DATE, STRING, digits_of, is_number
 from thetajoin.spark.stream import arrow_schema
 from thetajoin.window.spec import TimeWindow, Window
 
@@ -36,6 +36,8 @@ BINARY_ORDER = "UTF8_BINARY"
 # Where Spark keeps what a column was declared as.
 DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 DAY = 86_400 * 10**6
+# Digits after the point up to which a decimal's text is without an exponent in any mode.
+PLAIN_DIGITS = 6
 _UTC = re.compile(
     r"(Etc/)?(UTC|UCT|GMT0?|Zulu|Universal|Greenwich)|Z|(UTC|GMT|UT)?[+-]0?0(:?00)?", re.IGNORECASE
 )
@@ -172,19 +174,24 @@ class Meaning:
             if collation != BINARY_ORDER:
                 raise SchemaError(
                     f"column {column.sql()} has the collation {collation}, and text is compared by "
-                    f"its bytes: give it {BINARY_ORDER} before the join, as "
-                    f"withColumn(..., expr('collate(lower({field.name}), '{BINARY_ORDER}')'))"
+                    f"its bytes: compare a column collate(lower({field.name}), '{BINARY_ORDER}') "
+                    "that is made before the join"
                 )
 
     def _check_lenient(self, cast: Cast) -> None:
-        type_ = cast.type
-        if cast.implicit and cast.arg.type == STRING and (is_number(type_) or type_ == BOOL):
-            raise ConditionError(
-                f"text is compared with a number, which Spark does in another way while {ANSI} is "
-                "false",
-                fragment=cast.sql(explicit=True),
-                hint="write the CAST that you mean",
-            )
+        """Casts that give another value, and no error, where ANSI mode is off."""
+        source, type_ = cast.arg.type, cast.type
+        if cast.implicit and source == STRING and (is_number(type_) or type_ == BOOL):
+            problem = "text is compared with a number, which Spark does in another way"
+        elif type_ == STRING and t.is_decimal(source) and digits_of(source)[1] > PLAIN_DIGITS:
+            problem = "Spark writes small decimals with an exponent"
+        else:
+            return
+        raise ConditionError(
+            f"{problem} while {ANSI} is false",
+            fragment=cast.sql(explicit=True),
+            hint="write the CAST that you mean, or set that to true",
+        )
 
     def _check_padding(self, compared: Call) -> None:
         """CHAR(5) and CHAR(3), or text in the condition, are compared as if both were as long."""
