@@ -146,7 +146,7 @@ import pytest
 from thetajoin.bench import mutation
 from thetajoin.bench.mutants import mutants_of
 
-mutation.GRACE = 2.0
+mutation.GRACE = 3.0
 root = Path.cwd()
 mutants = mutants_of("src/tiny.py", (root / "src" / "tiny.py").read_text())
 trial = mutation.Trial(root, mutants, sys.stderr)

@@ -32,7 +32,7 @@ NAMES = {
     "structures": "thetajoin.bench.structures",
 }
 # These look at the processes of the machine.
-LINUX_ONLY = ("faults", "spark-stream")
+LINUX_ONLY = ("faults", "mutation", "soak", "spark-stream")
 
 
 def run_benchmark(
