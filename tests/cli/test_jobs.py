@@ -60,6 +60,14 @@ def test_a_query_with_tables(folder):
         call("run", QUERY, "--table", "a")
 
 
+def test_a_look_at_the_first_rows_does_not_build_them_all(folder):
+    """More than a billion pairs, of which twenty are shown."""
+    pq.write_table(pa.table({"x": range(60_000)}), folder / "t.parquet")
+    query, table = "SELECT t.x FROM t, t u WHERE t.x < u.x", f"t={folder}/t.parquet"
+    assert "the first 20 rows" in call("run", query, "--table", table)
+    assert "the first" not in call("run", f"{query} LIMIT 20", "--table", table)
+
+
 def test_windows(folder):
     text = f'query = "{QUERY}"{SOURCES}'
     found = read_job(job(folder, text + '[window]\ncount = 5\nslide = 2\non = "t"\n'))

@@ -218,22 +218,29 @@ def closing(rows: int = 1) -> Push:
 def with_watermarks(
     batches: Iterable[Push], delay: timedelta, restart_at: int = -1
 ) -> Iterator[Push | Advance]:
-    """The steps with Spark's watermark between them.
+    """The steps with Spark's bound for late rows between them.
 
-    It follows the largest time of each side, less the delay; the smaller of the two counts, and a
-    side that has had no time yet holds it back, also after a restart.
+    The watermark follows the largest time of each side, less the delay; the smaller of the two
+    counts, and a side that has had no time yet holds it back, also after a restart. A row is late
+    by the watermark of the micro-batch before; a query that ends has one more, without rows.
     """
     newest: dict[int, datetime] = {}
+    moved: datetime | None = None
     for number, batch in enumerate(batches):
         if number == restart_at:
             newest = {}
+            if moved is not None:
+                yield Advance(moved)
         yield batch
+        if moved is not None:
+            yield Advance(moved)
         for side, rows in enumerate((batch.left, batch.right)):
             times = [row["t"] for row in rows if row["t"] is not None]
             if times:
                 newest[side] = max([*times, *([newest[side]] if side in newest else [])])
         if len(newest) == 2:
-            yield Advance(min(newest.values()) - delay)
+            reached = min(newest.values()) - delay
+            moved = reached if moved is None else max(moved, reached)
 
 
 def expected(

@@ -9,6 +9,7 @@ import subprocess
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,14 +21,14 @@ import pytest
 import naive
 import thetajoin as tj
 from spark.harness import EPOCH, LEFT, RIGHT, at, random_batches
-from thetajoin.errors import SnapshotError
+from thetajoin.errors import DataError, SnapshotError
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("grpc", reason="grpcio is not installed")
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from thetajoin.spark import unit as unit_module
-from thetajoin.spark.pack import HASH, packer
+from thetajoin.spark.pack import packer, unpack
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
@@ -68,16 +69,23 @@ def blobs(push: naive.Push) -> pd.DataFrame:
     """Both sides' rows as they come from the packing stage."""
     made = []
     for side, (rows, schema) in enumerate(((push.left, LEFT), (push.right, RIGHT))):
-        table = pa.Table.from_pylist(list(rows), schema)
-        hashes = pa.array([hash((side, *map(str, row.values()))) for row in rows], pa.int64())
-        batches = table.append_column(HASH, hashes).to_batches()
+        batches = pa.Table.from_pylist(list(rows), schema).to_batches()
         made += [part.to_pandas() for part in packer(side, 1)(batches)]
     empty = pd.DataFrame({"unit": [], "side": [], "blob": []})
     return pd.concat(made) if made else empty
 
 
 def push(tester: TwsTester, batch: naive.Push) -> Counter[Any]:
-    return ids(tester.testInPandas(UNIT_KEYS[0], blobs(batch)))
+    return ids(push_frame(tester, batch))
+
+
+def push_frame(tester: TwsTester, batch: naive.Push) -> pd.DataFrame:
+    return tester.testInPandas(UNIT_KEYS[0], blobs(batch))
+
+
+def numbers_of(frame: pd.DataFrame) -> dict[str, Any]:
+    """The unit's own numbers, which come with its output."""
+    return json.loads(frame[METRICS].dropna().iloc[0])
 
 
 def ids(frame: pd.DataFrame) -> Counter[Any]:
@@ -85,8 +93,9 @@ def ids(frame: pd.DataFrame) -> Counter[Any]:
         return Counter()
     rows = frame[frame[METRICS].isna()]
     none = [None] * len(rows)
-    left = rows["lid"].tolist() if "lid" in rows else none
-    right = rows["rid"].tolist() if "rid" in rows else none
+    # Both sides have four columns, and the first is the id; a semi join has the left ones only.
+    left = rows["c0"].tolist()
+    right = rows["c4"].tolist() if "c4" in rows else none
     return Counter(
         (None if pd.isna(l) else int(l), None if pd.isna(r) else int(r))
         for l, r in zip(left, right, strict=True)
@@ -186,7 +195,7 @@ def test_state_is_enough_to_go_on(
         assert sum(map(ids, frames), Counter()) == Counter(zip(*columns, strict=True))
         for frame in frames:
             if len(frame):
-                origins.add(json.loads(frame[METRICS].dropna().iloc[0].split("|", 1)[1])["from"])
+                origins.add(numbers_of(frame)["from"])
     assert {"nothing": "memory", "memory": "files", "memory and files": "state"}[forget] in origins
 
 
@@ -251,20 +260,85 @@ def test_files_under_way_are_waited_for_while_their_writer_lives(
         UNIT_KEYS[0], blobs(naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
     )
     assert ids(frame) == Counter({(0, 9): 1, (1, 9): 1})
-    numbers = json.loads(frame[METRICS].dropna().iloc[0].split("|", 1)[1])
-    assert numbers["from"] == ("files" if writer == "alive" else "state")
+    assert numbers_of(frame)["from"] == ("files" if writer == "alive" else "state")
     assert len(looks) == (3 if writer == "alive" else 0)
 
 
-@pytest.mark.parametrize("damage", [b"", b"\0" * 4, b"\xff" * 64, b"{"])
-def test_damaged_segment_files_cost_time_only(local_dir: Path, damage: bytes) -> None:
+def overwritten(data: bytes, at: float, new: bytes) -> bytes:
+    start = int(len(data) * at)
+    return data[:start] + new[: len(data) - start] + data[start + len(new) :]
+
+
+DAMAGES: dict[str, Any] = {
+    "emptied": lambda data: b"",
+    "short": lambda data: b"\0" * 4,
+    "other": lambda data: b"\xff" * 64,
+    "truncated": lambda data: data[:-1],
+    "cut in half": lambda data: data[: len(data) // 2],
+    "longer": lambda data: data + b"\0",
+    **{
+        f"{what} at {at}": lambda data, at=at, new=new: overwritten(data, at, new)
+        for at in (0.0, 0.01, 0.2, 0.5, 0.8, 0.98)
+        for what, new in (("zeros", b"\0" * 640), ("a byte", b"\x5a"))
+    },
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_segment_files_cost_time_only(local_dir: Path, damage: str) -> None:
+    tester = make_tester(make_spec(tj.FullHistory()))
+    push(tester, rows_at(*range(40)))
+    unit_module._REMEMBERED.clear()
+    for file in (local_dir / "thetajoin-test" / "0").glob("*.segment"):
+        whole = file.read_bytes()
+        changed = DAMAGES[damage](whole)
+        assert changed != whole
+        file.write_bytes(changed)
+    frame = push_frame(tester, naive.Push([], [{"rid": 99, "b": 1, "d": 0, "t": at(0)}]))
+    assert ids(frame) == Counter({(lid, 99): 1 for lid in range(40)})
+    assert numbers_of(frame)["from"] == "state"
+
+
+def test_a_segment_under_another_name_is_not_taken(local_dir: Path) -> None:
+    tester = make_tester(make_spec(tj.FullHistory()))
+    push(tester, rows_at(0, 1, 2))
+    push(tester, rows_at(3, 4, 5, first=3))
+    unit_module._REMEMBERED.clear()
+    folder = local_dir / "thetajoin-test" / "0"
+    newest = max(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    one, other = json.loads(newest.read_text())["l"]
+    both = [(folder / name).read_bytes() for name in (other, one)]
+    for name, data in zip((one, other), both, strict=True):
+        (folder / name).write_bytes(data)
+    frame = push_frame(tester, naive.Push([], [{"rid": 99, "b": 1, "d": 0, "t": at(0)}]))
+    assert ids(frame) == Counter({(lid, 99): 1 for lid in range(6)})
+    assert numbers_of(frame)["from"] == "state"
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "{}", '{"token": "other", "l": [], "r": []}'])
+def test_damaged_layouts_cost_time_only(local_dir: Path, damage: str) -> None:
     tester = make_tester(make_spec(tj.FullHistory()))
     push(tester, rows_at(0, 1))
     unit_module._REMEMBERED.clear()
-    for file in (local_dir / "thetajoin-test" / "0").glob("*.segment"):
-        file.write_bytes(damage)
-    found = push(tester, naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
-    assert found == Counter({(0, 9): 1, (1, 9): 1})
+    for file in (local_dir / "thetajoin-test" / "0").glob("*.json"):
+        file.write_text(damage)
+    frame = push_frame(tester, naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
+    assert ids(frame) == Counter({(0, 9): 1, (1, 9): 1})
+    assert numbers_of(frame)["from"] == "state"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders have no mode here")
+def test_files_where_others_may_write_are_not_used(local_dir: Path) -> None:
+    tester = make_tester(make_spec(tj.FullHistory()))
+    push(tester, rows_at(0, 1))
+    folder = local_dir / "thetajoin-test" / "0"
+    assert [place.stat().st_mode & 0o777 for place in (folder.parent, folder)] == [0o700, 0o700]
+    unit_module._REMEMBERED.clear()
+    folder.chmod(0o777)
+    with pytest.warns(UserWarning, match="can be written to by others"):
+        frame = push_frame(tester, naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
+    assert ids(frame) == Counter({(0, 9): 1, (1, 9): 1})
+    assert numbers_of(frame)["from"] == "state"
 
 
 def test_unwritable_folder_costs_time_only(
@@ -311,28 +385,35 @@ def test_old_segment_files_are_removed(local_dir: Path, monkeypatch: pytest.Monk
     assert len([f for f in files if f.suffix == ".segment"]) <= 12
 
 
-def test_timer_wakes_for_the_oldest_row_that_is_owed() -> None:
+def test_a_timer_wakes_the_unit_whenever_the_watermark_moves() -> None:
     window = tj.TimeWindow(before="7 seconds", after="3 seconds", time="t")
     tester = make_tester(make_spec(window, "left"))
     assert push(tester, rows_at(10, 12, value=5)) == Counter()
+    assert timers(tester) == [1]
     # The row of 10 s can match up to 13 s, and the watermark must be past that.
-    assert timers(tester) == [millis(13) + 1]
     assert ids(tester.setWatermark(millis(13))) == Counter()
+    assert timers(tester) == [millis(13) + 1]
     assert ids(tester.setWatermark(millis(13) + 1)) == Counter({(0, None): 1})
-    assert timers(tester) == [millis(15) + 1]
+    assert timers(tester) == [millis(13) + 2]
     assert ids(tester.setWatermark(millis(100))) == Counter({(1, None): 1})
-    assert timers(tester) == []
     assert stored(tester) == set()
 
 
-def test_matched_rows_need_no_timer() -> None:
-    window = tj.TimeWindow("5 seconds", time="t")
-    tester = make_tester(make_spec(window, "full"))
-    assert push(tester, rows_at(10)) == Counter({(0, 0): 1})
-    assert timers(tester) == []
-    tester = make_tester(make_spec(window, "inner", label="other"))
-    push(tester, rows_at(10, value=5))
-    assert timers(tester) == []
+@pytest.mark.parametrize("how", ["inner", "left", "full", "semi"])
+def test_a_row_is_late_by_the_watermark_of_the_micro_batch_before(how: str) -> None:
+    """Spark's operators upstream give out rows that the newest watermark has just passed."""
+    tester = make_tester(make_spec(tj.TimeWindow("5 seconds", time="t"), how))
+    assert push(tester, rows_at(10)) == Counter({(0, None if how == "semi" else 0): 1})
+    late = description(tester)["counters"]["late_rows"]
+    # The watermark moves with a micro-batch that has rows, which Spark hands over before timers.
+    tester._currentWatermarkMs = millis(20)
+    tester.handle.setWatermark(millis(20))
+    found = push(tester, rows_at(12, first=1))
+    assert found[1, None if how == "semi" else 1] == 1
+    assert description(tester)["counters"]["late_rows"] == late
+    found = push(tester, rows_at(19, 20, first=2))
+    assert description(tester)["counters"]["late_rows"] == late + 2
+    assert {pair for pair in found if 2 in pair} == set()
 
 
 @pytest.mark.parametrize(
@@ -359,3 +440,150 @@ def test_state_of_another_join_is_refused(changes: dict[str, Any], named: str) -
     tester.processor = changed
     with pytest.raises(SnapshotError, match=named):
         push(tester, rows_at(1))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"on": "  r.d<=l.c   and (r.b > l.a)"},
+        {"window": tj.TimeWindow("120 seconds", time="t")},
+        {"left_schema": pa.schema([f.with_nullable(False) for f in LEFT]).serialize().to_pybytes()},
+    ],
+)
+def test_another_way_to_write_the_same_join_goes_on(changes: dict[str, Any]) -> None:
+    window = tj.TimeWindow("2 minutes", time="t")
+    tester = make_tester(make_spec(window))
+    push(tester, rows_at(0))
+    unit_module._REMEMBERED.clear()
+    changed = JoinUnit(make_spec(**({"window": window, "label": "again"} | changes)))
+    changed.init(tester.handle)
+    tester.processor = changed
+    assert push(tester, rows_at(1, first=1)) == Counter({(0, 1): 1, (1, 0): 1, (1, 1): 1})
+
+
+# Rows that Spark's own hash takes for one another: it skips NULLs, folds arrays without their
+# lengths, and takes -0.0 for 0.0.
+ALIKE = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("k", pa.int64()),
+        ("p", pa.int64()),
+        ("q", pa.int64()),
+        ("x", pa.float64()),
+        ("a", pa.list_(pa.int64())),
+        ("b", pa.list_(pa.int64())),
+    ]
+)
+
+
+def alike_rows(n: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for v in range(n):
+        for p, q in ((v, None), (None, v)):
+            for x in (0.0, -0.0):
+                for a, b in (([1, 2], [3]), ([1], [2, 3])):
+                    row = {"id": 0, "k": 1, "p": p, "q": q, "x": x, "a": a, "b": b}
+                    rows += [row, row]
+    return rows
+
+
+@pytest.mark.parametrize("how", ["inner", "semi", "left"])
+@pytest.mark.parametrize("window", [tj.FullHistory(), tj.CountWindow(50, slide=7)])
+def test_units_agree_on_the_order_of_rows_that_are_alike(how: str, window: Any) -> None:
+    """Each unit gets the blobs in another order; each pair is found in one of them."""
+    if how == "left" and isinstance(window, tj.FullHistory):
+        return
+    rows = alike_rows(3)
+    units = 5
+    order_by = ("k", "k") if isinstance(window, tj.CountWindow) else None
+    schemas = {"left_schema": ALIKE, "right_schema": ALIKE}
+    spec = make_spec(
+        window,
+        how,
+        on="l.k <= r.k",
+        units=units,
+        order_by=order_by,
+        **{name: schema.serialize().to_pybytes() for name, schema in schemas.items()},
+    )
+    tester = make_tester(spec)
+    embedded = tj.StreamJoin("l.k <= r.k", how=how, window=window, order_by=order_by, **schemas)
+    for _ in range(3):
+        packed = [
+            part.to_pandas()
+            for side in (0, 1)
+            for start in range(0, len(rows), 8)
+            for part in packer(side, 1)(
+                pa.Table.from_pylist(rows[start : start + 8], ALIKE).to_batches()
+            )
+        ]
+        given = []
+        for unit in range(units):
+            turned = [*packed[5 * unit :], *packed[: 5 * unit]][:: 1 if unit % 2 else -1]
+            frame = tester.testInPandas(UNIT_KEYS[unit], pd.concat(turned))
+            given.append(frame[frame[METRICS].isna()])
+        got = pd.concat(given)
+        # The embedded join is given the rows in the units' order: by fingerprint.
+        ordered = unpack([b for f in packed if f["side"][0] == 0 for b in f["blob"]], ALIKE, None)
+        want = embedded.push(ordered, ordered)
+        assert values_of(got[f"c{at}"] for at in range(want.num_columns)) == values_of(
+            column.to_pylist() for column in want.columns
+        )
+
+
+def values_of(columns: Iterable[Iterable[Any]]) -> Counter[Any]:
+    """Rows as texts, in which -0.0 is not 0.0; lists may come as arrays."""
+    texts = (
+        ["None" if v is pd.NA else str(list(v) if hasattr(v, "__len__") else v) for v in column]
+        for column in columns
+    )
+    return Counter(zip(*texts, strict=True))
+
+
+def test_blobs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thetajoin.spark.pack.BLOB_BYTES", 1 << 14)
+    texts = ["x" * 1000] * 100 + ["y" * 40_000]
+    batch = pa.record_batch({"a": range(len(texts)), "t": texts})
+    made = [row for part in packer(0, 2)([batch, batch]) for row in part.to_pylist()]
+    sizes = [len(row["blob"]) for row in made]
+    assert all(size < 2 << 14 for size in sizes if size < 40_000)
+    assert sum(size > 40_000 for size in sizes) == 4  # two rows that fit in no blob, to two units
+    for key in UNIT_KEYS[:2]:
+        blobs = [row["blob"] for row in made if row["unit"] == key]
+        whole = unpack(blobs, pa.schema([("a", pa.int64()), ("t", pa.string())]), None)
+        assert sorted(whole.column(0).to_pylist()) == sorted([*range(101)] * 2)
+
+
+def test_a_micro_batch_past_2_gib_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Huge:
+        type = pa.string()
+
+        def combine_chunks(self) -> pa.Array:
+            raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+
+    from thetajoin.spark.pack import _whole
+
+    with pytest.raises(DataError, match=r"2 GiB in one micro-batch: .*maxFilesPerTrigger"):
+        _whole(Huge())
+
+
+@pytest.mark.parametrize("forget", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after", "pairs"), [(9, 1, {(1, 0): 1}), (1, 9, {(0, 1): 1}), (9, 9, None)]
+)
+def test_rows_of_a_self_join_stay_while_either_role_needs_them(
+    before: int, after: int, pairs: dict[Any, int] | None, forget: bool
+) -> None:
+    """A row is stored once for both roles, and a window may reach further back in one of them."""
+    window = tj.TimeWindow(before=f"{before} seconds", after=f"{after} seconds", time="t")
+    schema = LEFT.serialize().to_pybytes()
+    spec = make_spec(window, on="l.a = r.a", self_join=True, right_schema=schema)
+    tester = make_tester(spec)
+    push(tester, naive.Push([{"lid": 0, "a": 1, "c": 0, "t": at(10)}]))
+    tester.setWatermark(millis(15))
+    if forget:
+        unit_module._REMEMBERED.clear()
+        shutil.rmtree(Path(os.environ["SPARK_LOCAL_DIRS"]) / "thetajoin-test")
+    found = push(tester, naive.Push([{"lid": 1, "a": 1, "c": 0, "t": at(16)}]))
+    assert found == Counter({(0, 1): 1, (1, 0): 1} if pairs is None else pairs)
+    tester.setWatermark(millis(60))
+    assert stored(tester) == set()

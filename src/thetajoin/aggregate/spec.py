@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from thetajoin.batch.dtypes import mark_of
 from thetajoin.errors import ConditionError, OptionError, nearest
 from thetajoin.predicate import Expr
-from thetajoin.predicate.nodes import Column, coerced
+from thetajoin.predicate.categories import Categories
+from thetajoin.predicate.nodes import Column, Place, coerced
 from thetajoin.predicate.types import (
     BINARY,
     DOUBLE,
@@ -24,6 +26,8 @@ from thetajoin.predicate.types import (
     type_name,
 )
 
+# What a column's field says of the type its values came in (`batch.dtypes`).
+Mark = dict[bytes, bytes] | None
 Kind = Literal["count", "sum", "min", "max"]
 FUNCTIONS = ("count", "sum", "avg", "min", "max")
 _SPELLINGS = {"mean": "avg"}
@@ -53,6 +57,9 @@ class Output:
     type: pa.DataType
     terms: tuple[int, ...]
     text: str
+    mark: Mark = field(default=None, compare=False)
+    # Where an extreme is taken of places among ordered categories: these.
+    categories: Categories | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,7 @@ class Group:
     name: str
     expr: Expr
     type: pa.DataType
+    mark: Mark = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -75,8 +83,8 @@ class AggSpec:
     @property
     def schema(self) -> pa.Schema:
         """The result's columns."""
-        fields = [pa.field(group.name, group.type) for group in self.groups]
-        return pa.schema([*fields, *(pa.field(o.name, o.type) for o in self.outputs)])
+        columns: list[Group | Output] = [*self.groups, *self.outputs]
+        return pa.schema([pa.field(c.name, c.type, metadata=c.mark) for c in columns])
 
     def columns(self, side: str) -> set[str]:
         """The columns of a side that groups and terms are made from."""
@@ -131,17 +139,18 @@ def _groups(group_by: Any, left: pa.Schema, right: pa.Schema, suffix: str) -> li
         if name is None:
             name = expr.name if isinstance(expr, Column) and not expr.path else text
             name += suffix if name in [group.name for group in groups] else ""
-        groups.append(Group(name, expr, _given_type(expr, left, right)))
+        groups.append(Group(name, expr, *_given(expr, left, right)))
     return groups
 
 
-def _given_type(expr: Expr, left: pa.Schema, right: pa.Schema) -> pa.DataType:
-    """The type of an expression's values in the result: a plain column keeps its own text type."""
+def _given(expr: Expr, left: pa.Schema, right: pa.Schema) -> tuple[pa.DataType, Mark]:
+    """How an expression's values look in the result: a plain column's as they came."""
     if isinstance(expr, Column) and not expr.path:
-        own = (left if expr.side == "l" else right).field(expr.name).type
-        if pa.types.is_string(own) or pa.types.is_binary(own):
-            return own
-    return expr.type
+        own = (left if expr.side == "l" else right).field(expr.name)
+        if pa.types.is_string(own.type) or pa.types.is_binary(own.type):
+            return own.type, mark_of(own)
+        return expr.type, mark_of(own)
+    return expr.type, None
 
 
 def _bind(source: Any, left: pa.Schema, right: pa.Schema) -> Expr:
@@ -191,14 +200,14 @@ def _output(name: str, text: str, left: pa.Schema, right: pa.Schema, terms: list
         if inner.name.lower() in (*FUNCTIONS, *_SPELLINGS):
             raise source.error(f"an aggregate ({inner.name}) inside an aggregate", inner)
     expr = Binder(source, Scope(left, right)).bind(arguments[0])
-    return _typed(name, function, expr, _given_type(expr, left, right), terms, text, source)
+    return _typed(name, function, expr, _given(expr, left, right), terms, text, source)
 
 
 def _typed(
     name: str,
     function: str,
     expr: Expr,
-    given: pa.DataType,
+    given: tuple[pa.DataType, Mark],
     terms: list[Term],
     text: str,
     source: Any,
@@ -215,7 +224,10 @@ def _typed(
         if not is_comparable(expr.type) or expr.type == NULL:
             raise _wrong_type(source, function, expr, "values with an order")
         kind: Kind = "min" if function == "min" else "max"
-        return Output(name, function, given, (term(kind, expr),), text)
+        placed = _place(source, expr)
+        at = term(kind, placed or expr)
+        categories = None if placed is None else placed.categories
+        return Output(name, function, given[0], (at,), text, given[1], categories)
     if not is_number(expr.type):
         raise _wrong_type(source, function, expr, "numbers")
     expr = coerced(expr, as_signed(expr.type))
@@ -228,6 +240,15 @@ def _typed(
         (term("sum", expr), term("count", expr)),
         text,
     )
+
+
+def _place(source: Any, expr: Expr) -> Place | None:
+    from thetajoin.predicate.signatures import MismatchError, place
+
+    try:
+        return place(expr)
+    except MismatchError as problem:
+        raise source.error(str(problem), hint=problem.hint) from None
 
 
 def _number_type(function: str, type_: pa.DataType) -> pa.DataType:

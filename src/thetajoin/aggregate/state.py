@@ -266,7 +266,8 @@ def _column(state: State, output: Output) -> pa.Array:
     if output.function == "count":
         return pa.array(state.counts[at])
     if output.function in ("min", "max"):
-        return state.extremes(at)
+        best = state.extremes(at)
+        return best if output.categories is None else output.categories.at(best)
     count = state.counts[output.terms[1]]
     empty = count == 0
     sums = state.sums[at]

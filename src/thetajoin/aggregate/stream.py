@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -12,10 +13,11 @@ import pyarrow as pa
 from thetajoin.aggregate.groups import group_rows
 from thetajoin.aggregate.run import AggConfig
 from thetajoin.aggregate.state import State, merge, result
-from thetajoin.batch.tables import to_batch
 from thetajoin.engine import snapshot as snapshots
-from thetajoin.engine.intake import conform
+from thetajoin.engine.intake import all_taken_in, conform
 from thetajoin.engine.options import Options
+from thetajoin.engine.restore import check_owed, read, refusing
+from thetajoin.engine.serial import serial
 from thetajoin.engine.spec import Side
 from thetajoin.engine.stream import check_order, check_window
 from thetajoin.errors import SnapshotError
@@ -25,6 +27,8 @@ from thetajoin.window.spec import Window, window_from_dict
 
 class StreamAggregate:
     """Aggregates over all matches so far, by group; exact whatever the batching.
+
+    Several threads may use one of these: its methods wait for each other.
 
     >>> import thetajoin as tj
     >>> rows = pa.table({"k": ["a", "b"], "x": [1, 5]})
@@ -55,6 +59,7 @@ class StreamAggregate:
         **options: Any,
     ) -> None:
         """Check everything that can be checked without rows."""
+        self._lock = threading.RLock()
         self._given: dict[Side, pa.Schema] = {"l": left_schema, "r": right_schema}
         self._config = AggConfig(
             condition_text(on),
@@ -69,14 +74,17 @@ class StreamAggregate:
         self._aggregator = self._config.aggregator()
         self._state = State.nothing(self._aggregator.spec)
 
+    @serial
     def push(self, left: Any = None, right: Any = None) -> pa.Table:
         """Take the next micro-batch; the totals, as they are now, of the groups it changed.
 
         A batch that fails, as by a sum that does not fit, leaves everything as it was.
         """
+        given = {"left": left, "right": right}
+        read = all_taken_in({name: table for name, table in given.items() if table is not None})
         batches = [
-            None if table is None else self._needed(to_batch(table, name), side)
-            for table, name, side in ((left, "left", "l"), (right, "right", "r"))
+            self._needed(read[name], side) if name in read else None
+            for name, side in (("left", "l"), ("right", "r"))
         ]
         made: list[tuple[State, pa.Table]] = []
 
@@ -94,15 +102,18 @@ class StreamAggregate:
         schema = self._config.left_schema if side == "l" else self._config.right_schema
         return whole.select(schema.names)
 
+    @serial
     def advance(self, watermark: Any) -> None:
         """Move event time to `watermark`: no row older than it will be taken in any more."""
         for _ in self._aggregator.core.advance(watermark):
             pass
 
+    @serial
     def result(self) -> pa.Table:
         """The totals of all groups."""
         return result(self._state)
 
+    @serial
     def snapshot(self) -> bytes:
         """The whole state as bytes that `restore` reads; no pickle."""
         config = self._config
@@ -124,24 +135,30 @@ class StreamAggregate:
     @classmethod
     def restore(cls, data: bytes) -> StreamAggregate:
         """The operator that `snapshot` saved; it goes on exactly where that one stood."""
-        saved, fill = snapshots.read(data)
-        config = dict(saved.config)
-        if "aggs" not in config:
-            raise SnapshotError("this is the snapshot of a StreamJoin, not of a StreamAggregate")
-        order_by = config["order_by"]
-        stream = cls(
-            config["on"],
-            aggs=config["aggs"],
-            group_by=config["group_by"],
-            window=window_from_dict(config["window"]),
-            order_by=None if order_by is None else tuple(order_by),
-            left_schema=saved.schemas["left"],
-            right_schema=saved.schemas["right"],
-            **config["options"],
-        )
-        fill(stream._aggregator.core)
-        stream._state = State.from_batch(stream._aggregator.spec, saved.owed[0])
-        return stream
+        with refusing():
+            saved, fill = read(data)
+            config = saved.config
+            if "aggs" not in config:
+                raise SnapshotError(
+                    "this is the snapshot of a StreamJoin, not of a StreamAggregate"
+                )
+            stream = cls(
+                config["on"],
+                aggs=config["aggs"],
+                group_by=config["group_by"],
+                window=window_from_dict(config["window"]),
+                order_by=config["order_by"],
+                left_schema=saved.schemas["left"],
+                right_schema=saved.schemas["right"],
+                **config["options"],
+            )
+            fill(stream._aggregator.core)
+            (totals,) = saved.owed
+            check_owed([totals], stream._state.to_batch().schema)
+            if not stream._aggregator.spec.groups and totals.num_rows != 1:
+                raise SnapshotError(f"totals without groups are one row, not {totals.num_rows}")
+            stream._state = State.from_batch(stream._aggregator.spec, totals)
+            return stream
 
 
 def _changed(state: State, change: State) -> State:

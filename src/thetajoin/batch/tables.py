@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from typing import Any, Literal
+from weakref import WeakSet
 
 import pyarrow as pa
 
+from thetajoin.batch.dtypes import marked, to_pandas, unmarked
 from thetajoin.errors import DataError, SchemaError
 
 Kind = Literal["arrow", "pandas", "polars"]
+# Readers that have been read: they would give no rows, and say nothing.
+_READ: WeakSet[pa.RecordBatchReader] = WeakSet()
 
 
 def kind_of(table: Any) -> Kind | None:
@@ -23,19 +27,22 @@ def kind_of(table: Any) -> Kind | None:
     return None
 
 
-def to_batch(table: Any, what: str) -> pa.RecordBatch:
+def to_batch(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.RecordBatch:
     """A table of any kind as one contiguous record batch.
 
-    In pandas NaN marks what is missing, so it becomes NULL; an index is left behind.
+    In pandas NaN marks what is missing, so it becomes NULL; an index is left behind. With `as_kind`
+    fields say what `from_table` must know to give such a table back with the types it came in.
     """
     kind = kind_of(table)
     try:
         if kind == "pandas":
-            table = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
+            frame = table
+            table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+            table = marked(table, frame) if as_kind == "pandas" else table
         elif kind == "polars":
             table = table.to_arrow()
         elif isinstance(table, pa.RecordBatchReader):
-            table = table.read_all()
+            table = _read(table, what)
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise SchemaError(f"the {what} input cannot be read as Arrow: {reason}") from error
@@ -49,10 +56,21 @@ def to_batch(table: Any, what: str) -> pa.RecordBatch:
     return contiguous(table, what)
 
 
+def _read(reader: pa.RecordBatchReader, what: str) -> pa.Table:
+    if reader in _READ:
+        raise SchemaError(
+            f"the {what} input is a reader that has been read before and has no rows left: make a "
+            "table of it with read_all() and give that"
+        )
+    _READ.add(reader)
+    return reader.read_all()
+
+
 def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:
     """All rows of a table in one record batch."""
     columns = []
     for name, column in zip(table.schema.names, table.columns, strict=True):
+        _check_order(column, name, what)
         try:
             whole = column.num_chunks == 1
             columns.append(column.chunk(0) if whole else column.combine_chunks())
@@ -65,10 +83,23 @@ def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(flat, schema=table.schema)
 
 
+def _check_order(column: pa.ChunkedArray, name: str, what: str) -> None:
+    """Refuse ordered categories that differ between chunks: together they have no one order."""
+    if not isinstance(column.type, pa.DictionaryType) or not column.type.ordered:
+        return
+    lists = [chunk.dictionary for chunk in column.chunks]
+    if any(not other.equals(lists[0]) for other in lists[1:]):
+        raise SchemaError(
+            f"column {name!r} of the {what} input has ordered categories that differ from chunk to "
+            "chunk: give all chunks the same ones"
+        )
+
+
 def from_table(table: pa.Table, kind: Kind) -> Any:
     """An Arrow table as the kind of table the user works with."""
     if kind == "pandas":
-        return table.to_pandas()
+        return to_pandas(table)
+    table = unmarked(table)
     if kind == "polars":
         return sys.modules["polars"].from_arrow(table)
     return table

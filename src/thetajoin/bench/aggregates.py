@@ -247,7 +247,7 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
             aggs={"n": "count(*)", "s": "sum(r.id)"},
             window=tj.CountWindow(window, window // 10),
             order_by="id",
-            options={},
+            options={"units": threads},
             unit_class=unit_class,
         )
 

@@ -1,57 +1,75 @@
 """What a fault history should have given: a brute-force join of the micro-batches it took.
 
 The micro-batches are read from the checkpoint's own logs, so nothing here depends on the engine.
+Rows have no ids, and many are alike: results are compared as multisets of whole rows.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-SIZE, SLIDE = 1500, 100
-BEFORE, AFTER = 45_000, 15_000  # milliseconds
-SIDES = ("l", "r")
+from thetajoin.bench import fault_query as made
+from thetajoin.bench.fault_logs import Batch, by_group, read_batches, read_sink, read_totals
+from thetajoin.bench.fault_query import END, SIDES, Case, instants
+
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+NOBODY = -1
 
 
 @dataclass
-class Batch:
-    """A micro-batch as the checkpoint describes it."""
+class Side:
+    """All rows of a side that are not late, by micro-batch.
 
-    files: dict[str, list[Path]]
-    watermark: int
+    index: a row's place among its side's rows; others: how many rows of the other side came before
+    it. Both are for count windows.
+    """
+
+    table: pa.Table
+    a: npt.NDArray[np.float64]
+    b: npt.NDArray[np.float64]
+    at: Ints
+    late: int = 0
+    index: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    others: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def matchable(self) -> Flags:
+        """Rows without a NULL in the condition's columns."""
+        return ~(np.isnan(self.a) | np.isnan(self.b))
+
+    def __len__(self) -> int:
+        return len(self.table)
 
 
-def compare(folder: Path, kind: str) -> dict[str, Any]:
-    """The sink's pairs against those of the naive join of the checkpoint's micro-batches."""
+def compare(folder: Path, case: Case) -> dict[str, Any]:
+    """What the sink holds against the naive join of the checkpoint's micro-batches."""
     batches = list(read_batches(folder / "checkpoint"))
     taken = sorted(path.name for batch in batches for path in batch.files["l"] + batch.files["r"])
     there = sorted(path.name for side in SIDES for path in (folder / side).glob("*.parquet"))
     if taken != there:
         raise RuntimeError("the checkpoint's logs do not name every file once")
-    rows = {side: [_read(batch.files[side]) for batch in batches] for side in SIDES}
-    watermarks = [batch.watermark for batch in batches]
-    pairs = count_pairs if kind == "count" else time_pairs
-    late, wanted = pairs(rows["l"], rows["r"], watermarks)
-    given = read_sink(folder / "out")
-    distinct = np.unique(given)
+    left, right = sides_of(batches, case)
+    i, j = pairs_of(left, right, case)
+    if case.totals:
+        found = compare_totals(read_totals(folder / "out"), totals_of(left, right, i, j))
+    else:
+        wanted = with_unmatched(left, right, i, j, case)
+        found = compare_rows(left, right, wanted, ordinary(read_sink(folder / "out"), case))
     return {
-        "lost_pairs": len(np.setdiff1d(wanted, distinct)),
-        "duplicate_pairs": len(given) - len(distinct),
-        "wrong_pairs": len(np.setdiff1d(distinct, wanted)),
-        "pairs": len(wanted),
-        "rows": sum(len(ids) for side in SIDES for ids, *_ in rows[side]),
-        "late_rows": late,
+        **found,
+        "pairs": len(i),
+        "rows": len(left) + len(right),
+        "late_rows": left.late + right.late,
         "batches": len(batches),
         "batches_of_several_files": sum(
             max(len(batch.files[side]) for side in SIDES) > 1 for batch in batches
@@ -59,132 +77,223 @@ def compare(folder: Path, kind: str) -> dict[str, Any]:
     }
 
 
-Rows = tuple[Ints, Ints, Ints, Ints]
+# What came
 
 
-def _read(paths: list[Path]) -> Rows:
-    """Ids, both keys, and the order or the time in milliseconds."""
-    if not paths:
-        nothing = np.zeros(0, np.int64)
-        return nothing, nothing, nothing, nothing
-    table = pa.concat_tables([pq.read_table(path) for path in paths])
-    at = table.column("at")
+def sides_of(batches: list[Batch], case: Case) -> tuple[Side, Side]:
+    """Both sides' rows as the query should have taken them."""
+    tables = {side: [_read(batch.files[side]) for batch in batches] for side in SIDES}
+    # A row is late by the watermark of the micro-batch before.
+    marks = [0, *(batch.watermark for batch in batches[:-1])]
+    left, right = (take_in(tables[side], marks, case) for side in SIDES)
+    if case.window == "count":
+        number_rows(left, right, [tables[side] for side in SIDES])
+    return left, right
+
+
+def _read(paths: list[Path]) -> pa.Table:
+    tables = [pq.read_table(path) for path in paths]
+    return pa.concat_tables(tables) if tables else None
+
+
+def take_in(tables: list[pa.Table | None], marks: list[int], case: Case) -> Side:
+    """A side's rows in order of micro-batch and, in a count window, of their place."""
+    kept, late = [], 0
+    for table, mark in zip(tables, marks, strict=True):
+        if table is None:
+            continue
+        rows = table.combine_chunks()
+        if case.window == "count":
+            rows = rows.take(pc.sort_indices(rows, [("at", "ascending")]))
+        elif case.window == "time":
+            times = _millis(rows["at"])
+            late += int((times < mark).sum())
+            rows = rows.filter(pa.array((times >= mark) & (times < END)))
+        kept.append(rows)
+    table = pa.concat_tables(kept).combine_chunks()
+    a, b = (table[name].cast(pa.float64()).to_numpy() for name in ("a", "b"))
+    return Side(table, a, b, _millis(table["at"]), late)
+
+
+def _millis(at: pa.ChunkedArray) -> Ints:
     if pa.types.is_timestamp(at.type):
-        table = table.set_column(3, "at", at.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()))
-    ids, a, b, when = (table.column(name).to_numpy() for name in ("id", "a", "b", "at"))
-    return ids, a, b, when
+        at = at.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    numbers: Ints = at.to_numpy()
+    return numbers
 
 
-def read_batches(checkpoint: Path) -> Iterator[Batch]:
-    """The micro-batches: which files of each source, and the watermark they were run with."""
-    named = []
-    for source in ("0", "1"):
-        entries = {e["path"]: e["batchId"] for e in read_log(checkpoint / "sources" / source)}
-        paths = [(number, Path(path.removeprefix("file://"))) for path, number in entries.items()]
-        named.append(sorted(paths))
-    before = [-1, -1]
-    for batch in range(newest(checkpoint / "offsets") + 1):
-        _, about, *offsets = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
-        until = [_offset(text, at) for text, at in zip(offsets, before, strict=True)]
-        files: dict[str, list[Path]] = {side: [] for side in SIDES}
-        for low, high, paths in zip(before, until, named, strict=True):
-            for at, path in paths:
-                if low < at <= high:
-                    files[path.parent.name].append(path)
-        before = until
-        yield Batch(files, json.loads(about)["batchWatermarkMs"])
-
-
-def _offset(text: str, before: int) -> int:
-    return before if text == "-" else int(json.loads(text)["logOffset"])
-
-
-def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The entries of a log of Spark's; a compacted file repeats those before it."""
-    entries = []
-    for path in folder.iterdir():
-        if re.fullmatch(r"\d+(\.compact)?", path.name):
-            entries += [json.loads(line) for line in path.read_text().splitlines()[1:]]
-    return entries
-
-
-def read_sink(folder: Path) -> Ints:
-    """The pairs in the files that the sink's log names, each as one number."""
-    paths = {
-        entry["path"].removeprefix("file://") for entry in read_log(folder / "_spark_metadata")
-    }
-    tables = [pq.ParquetFile(path).read() for path in sorted(paths)]
-    return np.concatenate([_pairs(t["id"].to_numpy(), t["id_right"].to_numpy()) for t in tables])
-
-
-def _pairs(left: Ints, right: Ints) -> Ints:
-    return left.astype(np.int64) << 32 | right
-
-
-def count_pairs(left: list[Rows], right: list[Rows], _: list[int]) -> tuple[int, Ints]:
-    """Late rows (none) and pairs of a count window, from its definition."""
+def number_rows(left: Side, right: Side, tables: list[list[pa.Table | None]]) -> None:
+    """Give every row its index, and how many rows of the other side came before it."""
     seen = [0, 0]
-    numbered: list[list[tuple[Ints, ...]]] = [[], []]
-    for batch in zip(left, right, strict=True):
-        sides = np.repeat([0, 1], [len(rows[0]) for rows in batch])
-        at = np.concatenate([rows[3] for rows in batch])
-        order = np.lexsort((sides, at))
-        for side, rows in enumerate(batch):
-            place = np.empty(len(order), np.int64)
-            place[order] = np.cumsum(sides[order] != side)
-            own = np.argsort(rows[3], kind="stable")
-            others = seen[1 - side] + place[sides == side][own]
-            ids, a, b = (column[own] for column in rows[:3])
-            index = seen[side] + np.arange(len(ids))
-            numbered[side].append((ids, a, b, index, others))
-        seen = [seen[side] + len(batch[side][0]) for side in (0, 1)]
-    (lid, la, lb, li, ln), (rid, ra, rb, ri, rn) = (
-        [np.concatenate(columns) for columns in zip(*parts, strict=True)] for parts in numbered
+    found: list[list[Ints]] = [[], []]
+    sides = (left, right)
+    for batch in zip(*tables, strict=True):
+        counts = [0 if table is None else len(table) for table in batch]
+        at = [s.at[n : n + c] for s, n, c in zip(sides, seen, counts, strict=True)]
+        # Left before right on a tie.
+        found[0].append(seen[1] + np.searchsorted(at[1], at[0], side="left"))
+        found[1].append(seen[0] + np.searchsorted(at[0], at[1], side="right"))
+        seen = [n + c for n, c in zip(seen, counts, strict=True)]
+    for side, others in zip(sides, found, strict=True):
+        side.index, side.others = np.arange(len(side)), np.concatenate(others)
+
+
+def ordinary(given: pa.Table, case: Case) -> pa.Table:
+    """Output rows without those of the last files, which may come out or not come yet."""
+    if case.window != "time":
+        return given
+    end = instants([END])[0]
+    for name in ("at", "at_right"):
+        if name in given.column_names:
+            given = given.filter(pc.fill_null(pc.less(given[name], end), True))
+    return given
+
+
+# What it should give
+
+
+def pairs_of(left: Side, right: Side, case: Case) -> tuple[Ints, Ints]:
+    """Row numbers of every pair: each left row with each right row, some left rows at a time."""
+    meets = MEETINGS[case.window](left, right)
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for start in range(0, len(left), 500):
+        at = slice(start, start + 500)
+        holds = (left.a[at, None] <= right.a) & (left.b[at, None] >= right.b)
+        i, j = np.nonzero(meets(at) & holds)
+        found.append((i + start, j))
+    i, j = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return i, j
+
+
+def first_visible(count: Any) -> Any:
+    """The first row that is seen when so many have come, from the definition."""
+    return made.SLIDE * -(-np.maximum(0, count - made.SIZE) // made.SLIDE)
+
+
+def _counted(left: Side, right: Side) -> Callable[[slice], Flags]:
+    def meets(at: slice) -> Flags:
+        i, n = left.index[at, None], left.others[at, None]
+        left_sees = (right.index < n) & (right.index >= first_visible(n))
+        seen: Flags = left_sees | (i < right.others) & (i >= first_visible(right.others))
+        return seen
+
+    return meets
+
+
+def _timed(left: Side, right: Side) -> Callable[[slice], Flags]:
+    def meets(at: slice) -> Flags:
+        t = left.at[at, None]
+        near: Flags = (right.at >= t - made.BEFORE) & (right.at <= t + made.AFTER)
+        return near
+
+    return meets
+
+
+def _always(left: Side, right: Side) -> Callable[[slice], Flags]:
+    return lambda at: np.ones((len(left.at[at]), len(right)), np.bool_)
+
+
+MEETINGS = {"count": _counted, "time": _timed, "history": _always}
+
+
+def with_unmatched(left: Side, right: Side, i: Ints, j: Ints, case: Case) -> tuple[Ints, Ints]:
+    """Row numbers of each output row's halves, NOBODY where there is none."""
+    if case.how == "semi":
+        matched = np.unique(i)
+        return matched, np.full(len(matched), NOBODY)
+    parts = [(i, j)]
+    if case.how in ("left", "full"):
+        alone = owed(left, i, case)
+        parts.append((alone, np.full(len(alone), NOBODY)))
+    if case.how in ("right", "full"):
+        alone = owed(right, j, case)
+        parts.append((np.full(len(alone), NOBODY), alone))
+    lefts, rights = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return lefts, rights
+
+
+def owed(side: Side, matched: Ints, case: Case) -> Ints:
+    """Rows without a match that can have none any more.
+
+    In a time window the last files have moved the watermark past all rows but their own.
+    """
+    alone = np.ones(len(side), np.bool_)
+    alone[matched] = False
+    if case.window == "count":
+        gone = np.arange(len(side)) < first_visible(len(side))
+        alone &= gone | ~side.matchable
+    return np.flatnonzero(alone)
+
+
+def totals_of(left: Side, right: Side, i: Ints, j: Ints) -> dict[Any, tuple[Any, ...]]:
+    """The aggregates of each group, by Arrow's own grouping."""
+    p, b, a, q = (
+        side.table[name].take(pa.array(rows)).combine_chunks()
+        for side, rows, name in ((left, i, "p"), (right, j, "b"), (right, j, "a"), (right, j, "q"))
     )
-
-    def first(count: Ints) -> Ints:
-        return SLIDE * -(-np.maximum(0, count - SIZE) // SLIDE)
-
-    def holds(at: slice) -> npt.NDArray[np.bool_]:
-        i, n = li[at, None], ln[at, None]
-        sees = (ri < n) & (ri >= first(n)) | (i < rn) & (i >= first(rn))
-        return sees & (la[at, None] <= ra) & (lb[at, None] >= rb)
-
-    return 0, _brute(lid, rid, holds)
+    # Zeros of either sign are one group.
+    groups = pa.table({"p": pc.add(p, 0.0), "b": b, "a": a, "q": q}).group_by("p")
+    asked = [([], "count_all"), ("b", "sum"), ("a", "max"), ("q", "min")]
+    table = groups.aggregate(asked)
+    names = ("p", "count_all", "b_sum", "a_max", "q_min")
+    return by_group([table[name].to_pylist() for name in names])
 
 
-def time_pairs(left: list[Rows], right: list[Rows], watermarks: list[int]) -> tuple[int, Ints]:
-    """Late rows and pairs of a time window, from its definition."""
-    late, kept = 0, []
-    for side in (left, right):
-        in_time = [rows[3] >= mark for rows, mark in zip(side, watermarks, strict=True)]
-        late += sum(int((~which).sum()) for which in in_time)
-        parts = [[c[which] for c in rows] for rows, which in zip(side, in_time, strict=True)]
-        kept.append([np.concatenate(columns) for columns in zip(*parts, strict=True)])
-    (lid, la, lb, lt), (rid, ra, rb, rt) = kept
-
-    def holds(at: slice) -> npt.NDArray[np.bool_]:
-        t = lt[at, None]
-        near = (rt >= t - BEFORE) & (rt <= t + AFTER)
-        return near & (la[at, None] <= ra) & (lb[at, None] >= rb)
-
-    return late, _brute(lid, rid, holds)
+def compare_totals(given: dict[Any, Any], wanted: dict[Any, Any]) -> dict[str, int]:
+    """Pairs that the counts miss or have too often, and groups whose other totals differ."""
+    lost = duplicate = wrong = 0
+    for group in given.keys() | wanted.keys():
+        mine, right = (totals.get(group, (0, None, None, None)) for totals in (given, wanted))
+        lost += max(0, right[0] - mine[0])
+        duplicate += max(0, mine[0] - right[0])
+        wrong += mine[1:] != right[1:]
+    return {"lost": lost, "duplicate": duplicate, "wrong": wrong}
 
 
-def _brute(lid: Ints, rid: Ints, holds: Callable[[slice], npt.NDArray[np.bool_]]) -> Ints:
-    """Every left row with every right row, some left rows at a time."""
-    found = [np.empty(0, np.int64)]
-    for start in range(0, len(lid), 500):
-        i, j = np.nonzero(holds(slice(start, start + 500)))
-        found.append(_pairs(lid[start + i], rid[j]))
-    return np.unique(np.concatenate(found))
+def compare_rows(
+    left: Side, right: Side, wanted: tuple[Ints, Ints], given: pa.Table
+) -> dict[str, int]:
+    """How often each output row is missing, is there too often, or should not be at all."""
+    width = len(left.table.column_names)
+    names = given.column_names
+    should, there = [], []
+    for side, rows, mine in ((left, wanted[0], names[:width]), (right, wanted[1], names[width:])):
+        if not mine:  # a semi join has no right half
+            continue
+        nobody = pa.table({f.name: pa.nulls(1, f.type) for f in side.table.schema})
+        half = given.select(mine).rename_columns(side.table.column_names).cast(side.table.schema)
+        codes, found = row_codes([pa.concat_tables([side.table, nobody]), half])
+        should.append(codes[rows])
+        there.append(found)
+    return multiset_difference(np.stack(there, 1), np.stack(should, 1))
 
 
-def newest(folder: Path) -> int:
-    """The largest number that a file of a log is named by; -1 without any."""
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return -1
-    numbers = [int(m[1]) for name in names if (m := re.match(r"(\d+)(?![^._])", name))]
-    return max(numbers, default=-1)
+def row_codes(tables: list[pa.Table]) -> list[Ints]:
+    """A number for each row, the same for rows alike in every bit: -0.0 is not 0.0 here."""
+    bits = [_bits(table) for table in tables]
+    codes = np.unique(np.concatenate(bits), axis=0, return_inverse=True)[1].reshape(-1)
+    return np.split(codes.astype(np.int64), np.cumsum([len(part) for part in bits])[:-1])
+
+
+def _bits(table: pa.Table) -> Ints:
+    columns = []
+    for column in table.columns:
+        columns.append(column.is_null().to_numpy().astype(np.int64))
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        columns.append(pc.fill_null(column, 0).to_numpy().view(np.int64))
+    return np.stack(columns, 1)
+
+
+def multiset_difference(given: Ints, wanted: Ints) -> dict[str, int]:
+    """Rows that are missing, those there too often, and those that should not be there."""
+    both, at = np.unique(np.concatenate([given, wanted]), axis=0, return_inverse=True)
+    at = at.reshape(-1)
+    had = np.bincount(at[: len(given)], minlength=len(both))
+    should = np.bincount(at[len(given) :], minlength=len(both))
+    more = np.maximum(had - should, 0)
+    return {
+        "lost": int(np.maximum(should - had, 0).sum()),
+        "duplicate": int(more[should > 0].sum()),
+        "wrong": int(more[should == 0].sum()),
+    }

@@ -117,7 +117,7 @@ def joined(streams: Streams, window: int, unit: str = "join") -> Any:
         order_by="id",
         suffix="_right",
         self_join=False,
-        options={},
+        options={"units": streams.session.sparkContext.defaultParallelism},
         unit_class=units[unit],
     )
 

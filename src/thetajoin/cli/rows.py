@@ -10,11 +10,11 @@ from rich.console import Console
 from thetajoin.cli.terminal import grid, say
 
 
-def show_rows(console: Console, table: pa.Table, total: int) -> None:
+def show_rows(console: Console, table: pa.Table, total: int | None = None) -> None:
     """Show the rows of a table, and how many there are where these are only the first."""
     columns = [_texts(column) for column in table.columns]
     console.print(grid(table.schema.names, zip(*columns, strict=True)))
-    if total > table.num_rows:
+    if total is not None and total > table.num_rows:
         say(console, f"{total:,} rows, the first {table.num_rows:,} shown")
 
 

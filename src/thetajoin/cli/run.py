@@ -86,13 +86,17 @@ def run_job(job: Job, console: Console) -> None:
     if job.streaming:
         run_stream(job, compiled, console)
         return
-    table = compiled(job).run()
+    call = compiled(job)
     if job.sink is None:
-        _show(table, console)
+        _show(call.first(SHOWN + 1), console)
         return
+    table = call.run()
     write_table(table, job.sink, job.sink_format)
     say(console, f"{table.num_rows:,} rows in {job.sink}")
 
 
 def _show(table: pa.Table, console: Console) -> None:
-    show_rows(console, table.slice(0, SHOWN), table.num_rows)
+    """Show the first rows; `table` has one more than are shown, where there are more."""
+    show_rows(console, table.slice(0, SHOWN))
+    if table.num_rows > SHOWN:
+        say(console, f"the first {SHOWN} rows; --out FILE writes all of them")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
-from thetajoin.index.interval import Interval
+from thetajoin.index.interval import Interval, shifted
 from thetajoin.kernels.bands import KEY_INF, KEY_NEG_INF, band_end
 from thetajoin.predicate import Difference
 
@@ -24,17 +24,11 @@ class Distance:
 
     def interval(self, keys: Int64) -> Interval:
         """The interval around each probe key."""
-        low = None if self.low is None else _add(keys, self.low)
-        return Interval(low, None if self.high is None else _add(keys, self.high))
+        return self.around(keys, keys)
 
-
-def _add(keys: Int64, step: int) -> Int64:
-    """``keys + step`` held at the ends of int64."""
-    if step >= 0:
-        step = min(step, INT64_MAX)
-        return np.minimum(keys, INT64_MAX - step) + step
-    step = max(step, INT64_MIN + 1)
-    return np.maximum(keys, INT64_MIN - step) + step
+    def around(self, least: Int64, most: Int64) -> Interval:
+        """What any probe key between two may ask for."""
+        return shifted(least, most, self.low, self.high)
 
 
 def whole_bounds(difference: Difference) -> tuple[int | None, int | None]:
@@ -95,6 +89,16 @@ class FloatBand:
             odd = (keys >= KEY_INF) | (keys <= KEY_NEG_INF)
             self._settle_odd(keys, odd, ends)
         return Interval(ends.get(True), ends.get(False))
+
+    def around(self, least: Int64, most: Int64) -> Interval:
+        """What any probe key between two may ask for."""
+        asked = Interval(self.interval(least).low, self.interval(most).high)
+        # Infinities and NaN ask for something of their own.
+        odd = (least <= KEY_NEG_INF) | (most >= KEY_INF)
+        return Interval(
+            None if asked.low is None else np.where(odd, INT64_MIN, asked.low),
+            None if asked.high is None else np.where(odd, INT64_MAX, asked.high),
+        )
 
     def _settle_odd(self, keys: Int64, odd: NDArray[np.bool_], ends: dict[bool, Int64]) -> None:
         """What a probe that is infinite or NaN asks for.

@@ -1,7 +1,8 @@
 """Segments as files that any process of a host can map instead of building them again.
 
 A file is a JSON header, the arrays of the index, and the rows as Arrow IPC, aligned so that they
-can be used in place. It is a cache: what it holds can always be built again from the rows.
+can be used in place, behind the size and the checksum of all of it. It is a cache: what it holds
+can always be built again from the rows, so a file that is not as it was written is simply not used.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 import mmap
 import os
 import struct
+import uuid
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +24,45 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Shape
 
+SUFFIX = ".segment"
+_MAGIC = b"tjseg002"
 _ALIGN = 64
-_LENGTH = struct.Struct("<Q")
+# Magic, checksum of all that follows it, bytes of the file, bytes of the header.
+_PRELUDE = struct.Struct("<8sQQQ")
+_CHECKED_FROM = 16
 
 
-def write_block(path: Path, block: Block) -> None:
-    """Write a segment; the file appears under its name only when it is whole."""
-    arrays: list[np.ndarray] = []
+class DamagedError(Exception):
+    """A segment's file is not as it was written."""
+
+
+def write_block(folder: Path, block: Block) -> str:
+    """Write a segment, and give its file's name, which has the checksum in it.
+
+    The file appears under its name only when it is whole.
+    """
+    pieces = _pieces(block)
+    size = _PRELUDE.size + sum(len(piece) for piece in pieces)
+    checksum = zlib.crc32(_PRELUDE.pack(_MAGIC, 0, size, len(pieces[0]))[_CHECKED_FROM:])
+    for piece in pieces:
+        checksum = zlib.crc32(piece, checksum)
+    name = f"{uuid.uuid4().hex}-{checksum:08x}{SUFFIX}"
+    partial = folder / f"{name}.{os.getpid()}"
+    try:
+        with open(partial, "wb") as file:
+            file.write(_PRELUDE.pack(_MAGIC, checksum, size, len(pieces[0])))
+            for piece in pieces:
+                file.write(piece)
+        os.replace(partial, folder / name)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    return name
+
+
+def _pieces(block: Block) -> list[memoryview]:
+    """The header and the arrays, each filled up so that the next one is aligned in the file."""
+    arrays: list[Any] = []
 
     def put(array: np.ndarray | None) -> dict[str, Any] | None:
         if array is None:
@@ -46,34 +81,55 @@ def write_block(path: Path, block: Block) -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, block.table.schema) as writer:
         writer.write_batch(block.table)
-    rows = sink.getvalue()
+    contents = [_bytes(array) for array in [*arrays, sink.getvalue()]]
     offsets, at = [], 0
-    for array in [*arrays, rows]:
+    for content in contents:
         offsets.append(at)
-        at += -(-(array.nbytes if isinstance(array, np.ndarray) else array.size) // _ALIGN) * _ALIGN
+        at += len(content) + _gap(len(content))
     header["offsets"], header["rows"] = offsets, block.table.num_rows
     text = json.dumps(header).encode()
-    start = -(-(_LENGTH.size + len(text)) // _ALIGN) * _ALIGN
-    partial = path.with_suffix(f".{os.getpid()}")
-    try:
-        with open(partial, "wb") as file:
-            file.write(_LENGTH.pack(len(text)) + text)
-            for array, offset in zip([*arrays, rows], offsets, strict=True):
-                file.seek(start + offset)
-                file.write(memoryview(array))
-        os.replace(partial, path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+    text += b" " * _gap(_PRELUDE.size + len(text))
+    pieces = [memoryview(text)]
+    for content in contents:
+        pieces += [content, memoryview(bytes(_gap(len(content))))]
+    return pieces
+
+
+def _bytes(array: Any) -> memoryview:
+    view = memoryview(array)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _gap(size: int) -> int:
+    return -size % _ALIGN
 
 
 def read_block(path: Path, shapes: list[Shape], *, owes: bool) -> Block:
-    """Map a segment's file; its pages are read as they are used."""
+    """Map a segment's file once it is seen to be whole; some 0.4 ms a MiB the first time."""
+    try:
+        mapped, header = _checked(path)
+        return _block(mapped, header, shapes, owes)
+    except (ValueError, LookupError, TypeError, struct.error) as error:
+        raise DamagedError(f"{path.name}: {error}") from error
+
+
+def _checked(path: Path) -> tuple[mmap.mmap, int]:
+    """The mapped file and the size of its header."""
     with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    (length,) = _LENGTH.unpack(mapped[: _LENGTH.size])
-    header = json.loads(mapped[_LENGTH.size : _LENGTH.size + length])
-    start = -(-(_LENGTH.size + length) // _ALIGN) * _ALIGN
+    magic, checksum, written, header = _PRELUDE.unpack(mapped[: _PRELUDE.size])
+    if magic != _MAGIC or written != size:
+        raise ValueError("it has another size or format than it was written with")
+    named = path.name.removesuffix(SUFFIX).rpartition("-")[2]
+    if named != f"{checksum:08x}" or zlib.crc32(memoryview(mapped)[_CHECKED_FROM:]) != checksum:
+        raise ValueError("it has another checksum than it was written with")
+    return mapped, header
+
+
+def _block(mapped: mmap.mmap, length: int, shapes: list[Shape], owes: bool) -> Block:
+    start = _PRELUDE.size + length
+    header = json.loads(mapped[_PRELUDE.size : start])
 
     def get(saved: dict[str, Any] | None) -> Any:
         if saved is None:

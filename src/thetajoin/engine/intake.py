@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -12,12 +13,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MIN, BytesKey, Int64, encode, is_bytes_type
+from thetajoin.batch.tables import Kind, to_batch
 from thetajoin.engine.rows import evaluate_side
 from thetajoin.engine.spec import Side
 from thetajoin.errors import SchemaError, WindowError
 from thetajoin.kernels.order import gather, is_sorted, order_of
 from thetajoin.kernels.search import first_above, first_at_least
 from thetajoin.predicate import Comparison, Difference, Expr
+from thetajoin.predicate.categories import categories_of, with_categories
 
 NAMES: dict[Side, str] = {"l": "left", "r": "right"}
 
@@ -33,6 +36,7 @@ def check_schema(schema: pa.Schema, side: Side) -> None:
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, side: Side) -> pa.RecordBatch:
     """The batch in the schema's column order; an error if names or types are others."""
+    _check_categories(batch.schema, schema, side)
     if batch.schema.equals(schema):
         return batch
     where = f"the {NAMES[side]} batch"
@@ -52,6 +56,41 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, side: Side) -> pa.RecordBa
             )
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def taken_in(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.RecordBatch:
+    """A table of any kind as a record batch whose fields say all that a join must know of them."""
+    return with_categories(to_batch(table, what, as_kind=as_kind), what)
+
+
+def all_taken_in(
+    given: Mapping[str, Any], *, as_kind: Kind | None = None
+) -> dict[str, pa.RecordBatch]:
+    """Tables by what they are, as record batches; one that is given twice is read once.
+
+    >>> rows = pa.table({"x": [1]}).to_reader()
+    >>> all_taken_in({"left": rows, "right": rows})["right"].num_rows
+    1
+    """
+    made: dict[int, pa.RecordBatch] = {}
+    for what, table in given.items():
+        if id(table) not in made:
+            made[id(table)] = taken_in(table, what, as_kind=as_kind)
+    return {what: made[id(table)] for what, table in given.items()}
+
+
+def _check_categories(new: pa.Schema, schema: pa.Schema, side: Side) -> None:
+    """Refuse rows whose ordered categories are others than those the column began with."""
+    for field in schema:
+        known = categories_of(field)
+        if known is None or new.names.count(field.name) != 1:
+            continue
+        found = categories_of(new.field(field.name))
+        if found is not None and not known.holds(found):
+            raise SchemaError(
+                f"the {NAMES[side]} batch has column {field.name!r} with the categories {found}, "
+                f"but it began with {known}"
+            )
 
 
 def storage_schema(schema: pa.Schema) -> pa.Schema:

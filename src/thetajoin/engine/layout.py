@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ from thetajoin.engine.block import rows_without_columns
 from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import Side
 from thetajoin.errors import OptionError, SchemaError
+from thetajoin.predicate.categories import without_categories
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 _SPELLINGS: dict[str, How] = {
@@ -48,13 +49,25 @@ def owes(how: How, side: Side) -> bool:
     return how == "full" or how in (("left", "semi", "anti") if side == "l" else ("right",))
 
 
+def check_suffix(suffix: Any) -> str:
+    """The suffix, which must be text."""
+    if not isinstance(suffix, str):
+        raise OptionError(
+            f"suffix={suffix!r}: give the text to put behind a right column's name that is taken, "
+            "such as '_right'"
+        )
+    return suffix
+
+
 class Layout:
     """Output columns of a join of two schemas."""
 
     def __init__(self, left: pa.Schema, right: pa.Schema, how: How, suffix: str) -> None:
         t = pa.types
+        check_suffix(suffix)
         self.how = how
         self.only_left = how in ("semi", "anti")
+        left, right = (pa.schema(map(without_categories, schema)) for schema in (left, right))
         fields = [field.with_nullable(True) for field in left]
         taken = set(left.names)
         for field in [] if self.only_left else right:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.batch.tables import to_batch
 from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.core import JoinConfig, JoinCore
-from thetajoin.engine.intake import conform
-from thetajoin.engine.layout import How, parse_how
+from thetajoin.engine.intake import all_taken_in, conform
+from thetajoin.engine.layout import How, check_suffix, parse_how
 from thetajoin.engine.options import Options
+from thetajoin.engine.restore import check_owed, read, refusing
+from thetajoin.engine.serial import serial
 from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, WindowError
 from thetajoin.predicate import condition_text
 from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow, Window, window_from_dict
@@ -83,6 +85,9 @@ class StreamJoin:
     Exact whatever the batching. With `left_schema` and `right_schema` the condition is checked at
     once; without, when each side's first rows have come.
 
+    Several threads may use one join: its methods wait for each other, so pushes are taken in one
+    after another, in no particular order, and each pair comes out of exactly one of them.
+
     >>> import thetajoin as tj, pyarrow as pa
     >>> join = tj.StreamJoin("l.a < r.a", window=tj.CountWindow(1000))
     >>> join.push(left=pa.table({"a": [1, 5]}), right=pa.table({"a": [3]})).to_pydict()
@@ -104,12 +109,13 @@ class StreamJoin:
         **options: Any,
     ) -> None:
         """Check everything that can be checked without rows."""
+        self._lock = threading.RLock()
         self._on = on
         self._how: How = parse_how(how)
         self._window = check_window(window)
         refuse_endless(self._window, self._how)
         self._order_by = check_order(order_by)
-        self._suffix = suffix
+        self._suffix = check_suffix(suffix)
         self._options = Options.parse(options)
         self._schemas: dict[str, pa.Schema | None] = {"left": left_schema, "right": right_schema}
         self._early: list[tuple[str, Any]] = []
@@ -147,10 +153,12 @@ class StreamJoin:
         return core, output
 
     @property
+    @serial
     def schema(self) -> pa.Schema | None:
         """The output's schema, once both inputs' are known."""
         return None if self._core is None else self._core.layout.schema
 
+    @serial
     def push(self, left: Any = None, right: Any = None) -> pa.Table:
         """Take the next micro-batch of either or both sides and return the new matches.
 
@@ -159,9 +167,8 @@ class StreamJoin:
         """
         self._check_open()
         given = {"left": left, "right": right}
-        batches = {
-            name: None if table is None else to_batch(table, name) for name, table in given.items()
-        }
+        batches: dict[str, pa.RecordBatch | None] = {"left": None, "right": None}
+        batches |= all_taken_in({name: table for name, table in given.items() if table is not None})
         if self._core is None:
             return self._push_early(batches)
         output = list(self._core.run(batches["left"], batches["right"]))
@@ -186,6 +193,7 @@ class StreamJoin:
         self._core, self._schemas, self._early = core, schemas, []
         return core.layout.table([*owed, *output])
 
+    @serial
     def advance(self, watermark: Any) -> None:
         """Move event time to `watermark`: no row older than it will be taken in any more.
 
@@ -201,6 +209,7 @@ class StreamJoin:
         else:
             self._owed += list(self._core.advance(watermark))
 
+    @serial
     def finish(self) -> pa.Table:
         """End both streams and return what outer and anti joins still owe."""
         self._check_open()
@@ -232,6 +241,7 @@ class StreamJoin:
             raise ThetaJoinError("this join was finished: make a new StreamJoin for more rows")
 
     @property
+    @serial
     def stats(self) -> StreamStats:
         """Counts since the start, and what is held now."""
         core = self._core
@@ -257,6 +267,7 @@ class StreamJoin:
             index_bytes=left.index_bytes + right.index_bytes,
         )
 
+    @serial
     def snapshot(self) -> bytes:
         """The whole state as bytes that `restore` reads, in this version or a later one.
 
@@ -280,20 +291,25 @@ class StreamJoin:
 
     @classmethod
     def restore(cls, data: bytes) -> StreamJoin:
-        """The operator that `snapshot` saved; it goes on exactly where that one stood."""
-        saved, fill = snapshots.read(data)
-        config = dict(saved.config)
-        join = cls(
-            config["on"],
-            how=config["how"],
-            window=window_from_dict(config["window"]),
-            order_by=None if config["order_by"] is None else tuple(config["order_by"]),
-            left_schema=saved.schemas["left"],
-            right_schema=saved.schemas["right"],
-            suffix=config["suffix"],
-            **config["options"],
-        )
-        join._early, join._owed = saved.early, saved.owed
-        if join._core is not None:
-            fill(join._core)
-        return join
+        """The operator that `snapshot` saved; it goes on exactly where that one stood.
+
+        Bytes that are anything else are refused, whoever made them: nothing in them is executed.
+        """
+        with refusing():
+            saved, fill = read(data)
+            config = saved.config
+            join = cls(
+                config["on"],
+                how=config["how"],
+                window=window_from_dict(config["window"]),
+                order_by=config["order_by"],
+                left_schema=saved.schemas["left"],
+                right_schema=saved.schemas["right"],
+                suffix=config["suffix"],
+                **config["options"],
+            )
+            join._early, join._owed = saved.early, saved.owed
+            if join._core is not None:
+                check_owed(saved.owed, join._core.layout.schema)
+                fill(join._core)
+            return join

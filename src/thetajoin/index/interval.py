@@ -1,7 +1,8 @@
 """What a probe asks of one key: an inclusive interval of int64 keys for each probe row.
 
 This is the one place where operators and strictness live. ``probe < stored`` means the stored key
-is at least the probe's plus one; a key with no successor gives an empty interval.
+is at least the probe's plus one. An end beyond the last key is open where that allows more rows,
+and makes the interval empty where it allows fewer: it is never held at the last key.
 """
 
 from __future__ import annotations
@@ -57,29 +58,57 @@ def interval_of(op: str, keys: Int64) -> Interval:
     >>> interval_of("<", np.array([4]))
     Interval(low=array([5]), high=None)
     """
+    return interval_around(op, keys, keys)
+
+
+def interval_around(op: str, least: Int64, most: Int64) -> Interval:
+    """The stored keys that some key between two asks for."""
     if op in ("=", "!="):
-        return Interval(keys, keys)
+        return Interval(least, most)
     if op == "<=":
-        return Interval(keys, None)
+        return Interval(least, None)
     if op == ">=":
-        return Interval(None, keys)
+        return Interval(None, most)
     if op == "<":
-        return _strict(keys, INT64_MAX, 1)
+        return shifted(least, most, 1, None)
     if op == ">":
-        mirrored = _strict(keys, INT64_MIN, -1)
-        return Interval(mirrored.high, mirrored.low)
+        return shifted(least, most, None, -1)
     raise ValueError(op)
 
 
-def _strict(keys: Int64, last: int, step: int) -> Interval:
-    """The next keys as an end, and where there is none an impossible other end."""
-    end = empty(keys.size, np.int64)
-    if not step_keys(keys, last, step, end):
-        return Interval(end, None)
-    at_end = keys == last
-    other = INT64_MIN if last == INT64_MAX else INT64_MAX
-    end = np.where(at_end, last, keys) + np.where(at_end, 0, step)
-    return Interval(end, np.where(at_end, other, last))
+def shifted(least: Int64, most: Int64, low: int | None, high: int | None) -> Interval:
+    """``least + low <= stored <= most + high`` in exact arithmetic; None leaves an end open.
+
+    >>> shifted(np.array([INT64_MAX, 7]), np.array([INT64_MAX, 7]), -1, None).low.tolist()[1]
+    6
+    """
+    first, past_first = (None, None) if low is None else _stepped(least, low)
+    last, past_last = (None, None) if high is None else _stepped(most, high)
+    nothing = np.zeros(least.size, np.bool_)
+    if past_first is not None:
+        nothing |= past_first > 0
+    if past_last is not None:
+        nothing |= past_last < 0
+    if not nothing.any():
+        return Interval(first, last)
+    return Interval(
+        np.where(nothing, INT64_MAX, INT64_MIN if first is None else first),
+        np.where(nothing, INT64_MIN, INT64_MAX if last is None else last),
+    )
+
+
+def _stepped(keys: Int64, step: int) -> tuple[Int64, NDArray[np.int8] | None]:
+    """``key + step`` held at the ends of int64, and where it is past them: below -1, above 1."""
+    first, last = max(INT64_MIN, INT64_MIN - step), min(INT64_MAX, INT64_MAX - step)
+    out = empty(keys.size, np.int64)
+    wrapped = np.uint64(step % 2**64).view(np.int64)
+    if first <= last and not step_keys(keys, wrapped, first, last, out):
+        return out, None
+    past = (keys > last).astype(np.int8) - (keys < first).astype(np.int8)
+    if first > last:
+        past[:] = 1 if step > 0 else -1
+    out[past > 0], out[past < 0] = INT64_MAX, INT64_MIN
+    return out, past
 
 
 @dataclass(frozen=True)

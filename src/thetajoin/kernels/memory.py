@@ -33,13 +33,13 @@ class _Lease:
         weakref.finalize(self, _give_back, memory, address).atexit = False
 
 
-# By size. Deques need no lock, which a finalizer could not wait for.
+# By size. Deques need no lock, which a finalizer could not wait for, and neither does copying it.
 _spare: defaultdict[int, deque[tuple[mmap.mmap, int]]] = defaultdict(deque)
 
 
 def spare_bytes() -> int:
     """Bytes kept for the next arrays."""
-    return sum(size * len(kept) for size, kept in list(_spare.items()))
+    return sum(size * len(kept) for size, kept in _spare.copy().items())
 
 
 def _give_back(memory: mmap.mmap, address: int) -> None:

@@ -188,10 +188,10 @@ def _choose(order, some, places, out):
 
 
 @kernel
-def step_keys(keys, last, step, out):
-    """Each key's neighbour, up or down by `step`; how many keys are the last and have none."""
-    at_end = 0
+def step_keys(keys, step, first, last, out):
+    """Each key plus `step`, wrapping around; how many keys are not between two and had to."""
+    beyond = 0
     for i in range(keys.size):
-        at_end += keys[i] == last
+        beyond += (keys[i] < first) | (keys[i] > last)
         out[i] = keys[i] + step
-    return at_end
+    return beyond

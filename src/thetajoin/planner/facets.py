@@ -19,8 +19,7 @@ from thetajoin.engine.bands import Distance, FloatBand
 from thetajoin.engine.core import JoinCore
 from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.engine.spec import OTHER, Part, Side
-from thetajoin.index.interval import Interval, interval_of
-from thetajoin.kernels.bands import KEY_INF, KEY_NEG_INF
+from thetajoin.index.interval import Interval, interval_around, interval_of
 from thetajoin.kernels.strings import hash_bytes, prefix_bytes
 
 Mask = NDArray[np.bool_]
@@ -42,15 +41,9 @@ class Bound:
 
     def around(self, low: Int64, high: Int64) -> Interval:
         """What any value between two may ask for: bounds grow with the values that set them."""
-        asked = Interval(self.interval(low).low, self.interval(high).high)
-        if isinstance(self.bound, FloatBand):
-            # Infinities and NaN ask for something of their own.
-            odd = (low <= KEY_NEG_INF) | (high >= KEY_INF)
-            return Interval(
-                None if asked.low is None else np.where(odd, INT64_MIN, asked.low),
-                None if asked.high is None else np.where(odd, INT64_MAX, asked.high),
-            )
-        return asked
+        if isinstance(self.bound, str):
+            return interval_around(self.bound, low, high)
+        return self.bound.around(low, high)
 
 
 @dataclass(frozen=True)

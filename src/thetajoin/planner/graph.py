@@ -8,7 +8,7 @@ as soon as all inputs it names are there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import pyarrow as pa
@@ -42,7 +42,7 @@ class Step:
 
         def named(column: Column) -> Column:
             side = "r" if column.side == self.name else "l"
-            return Column(column.type, side, f"{column.side}.{column.name}", column.path)
+            return replace(column, side=side, name=f"{column.side}.{column.name}")
 
         return " AND ".join(f"({with_columns(part, named).sql()})" for part in self.parts)
 

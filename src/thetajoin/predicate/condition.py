@@ -10,7 +10,7 @@ from thetajoin.errors import ConditionError
 from thetajoin.predicate.builder import Built
 from thetajoin.predicate.forms import Comparison, Condition
 from thetajoin.predicate.names import Scope
-from thetajoin.predicate.nodes import Expr, Literal, conjunction
+from thetajoin.predicate.nodes import Expr, Literal, Place, conjunction
 from thetajoin.predicate.normal import disjuncts_of, positive
 from thetajoin.predicate.parse import Source
 from thetajoin.predicate.signatures import MismatchError, comparison, unified
@@ -99,8 +99,9 @@ def aligned(left: str, right: str, left_schema: pa.Schema, right_schema: pa.Sche
     scope = Scope(left_schema, right_schema)
     try:
         columns = [scope.resolve([side, name]) for side, name in (("l", left), ("r", right))]
-        comparison("<=", *columns)
-        type_, (first, second) = unified(columns, "<=")
+        call = comparison("<=", *columns)
+        placed = isinstance(call.args[0], Place)
+        type_, (first, second) = unified(call.args if placed else columns, "<=")
     except MismatchError as problem:
         raise ConditionError(str(problem), hint=problem.hint) from None
     return Comparison("<=", first, second, type_)

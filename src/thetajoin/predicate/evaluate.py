@@ -18,7 +18,16 @@ from thetajoin.predicate.arrays import Array, filled, pc, spread
 from thetajoin.predicate.casts import cast
 from thetajoin.predicate.compare import coarsened, compare, same
 from thetajoin.predicate.functions import FUNCTIONS
-from thetajoin.predicate.nodes import COARSENED, COMPARISONS, Call, Cast, Column, Expr, Literal
+from thetajoin.predicate.nodes import (
+    COARSENED,
+    COMPARISONS,
+    Call,
+    Cast,
+    Column,
+    Expr,
+    Literal,
+    Place,
+)
 from thetajoin.predicate.types import BOOL, NULL, canonical, is_number
 
 Rows: TypeAlias = pa.Table | pa.RecordBatch
@@ -108,6 +117,9 @@ def _evaluate(expr: Expr, env: _Env) -> Array:
         return env.column(expr)
     if isinstance(expr, Literal):
         return filled(expr.value, expr.type, env.size)
+    if isinstance(expr, Place):
+        assert expr.categories is not None
+        return expr.categories.places(_evaluate(expr.arg, env))
     if isinstance(expr, Cast):
         return cast(_evaluate(expr.arg, env), expr.type, lenient=expr.lenient)
     assert isinstance(expr, Call)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from thetajoin.errors import nearest
+from thetajoin.predicate.categories import categories_of
 from thetajoin.predicate.nodes import Column
 from thetajoin.predicate.signatures import MismatchError
 from thetajoin.predicate.types import canonical, type_name
@@ -101,7 +102,8 @@ def column_of(side: str, schema: pa.Schema, parts: list[str], owner: str) -> Col
         fields = [type_.field(i).name for i in range(type_.num_fields)]
         path.append(_one(fields, part, f"in struct {name!r}"))
         type_ = type_.field(path[-1]).type
-    return Column(canonical(type_), side, name, tuple(path))
+    categories = categories_of(pa.field(name, type_) if path else schema.field(name))
+    return Column(canonical(type_), side, name, tuple(path), categories)
 
 
 def _one(names: Iterable[str], name: str, where: str) -> str:

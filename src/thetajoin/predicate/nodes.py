@@ -8,6 +8,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from thetajoin.predicate.categories import Categories
 from thetajoin.predicate.types import BOOL
 
 COMPARISONS = ("<", "<=", ">", ">=", "=", "!=")
@@ -62,11 +63,15 @@ class Expr:
 
 @dataclass(frozen=True)
 class Column(Expr):
-    """A column of one side, or with `path` a field inside a struct column."""
+    """A column of one side, or with `path` a field inside a struct column.
+
+    `categories` are those of a column whose values are in the order of a list.
+    """
 
     side: str
     name: str
     path: tuple[str, ...] = ()
+    categories: Categories | None = None
 
     @cached_property
     def _names(self) -> frozenset[tuple[str, str]]:
@@ -95,6 +100,13 @@ class Cast(Expr):
     def children(self) -> tuple[Expr, ...]:
         """The expression that is cast."""
         return (self.arg,)
+
+
+@dataclass(frozen=True)
+class Place(Cast):
+    """Where a value stands among ordered categories; reads as the value itself."""
+
+    categories: Categories | None = None
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.types as t
 
-from thetajoin.predicate.nodes import Call, Cast, Expr, Literal, coerced
+from thetajoin.predicate.nodes import Call, Cast, Column, Expr, Literal, Place, coerced
 from thetajoin.predicate.types import (
     BOOL,
     DATE,
     DOUBLE,
     DURATION,
+    INT,
     LONG,
     NULL,
     STRING,
@@ -36,6 +37,10 @@ from thetajoin.predicate.types import (
 _DAY = 86400 * 10**6
 
 
+# Of a decimal, as in Spark.
+MOST_DIGITS = 38
+
+
 class MismatchError(Exception):
     """Types that an operator does not take; the binder adds where."""
 
@@ -46,6 +51,10 @@ class MismatchError(Exception):
 
 def comparison(op: str, a: Expr, b: Expr) -> Call:
     """``a op b`` with both sides in the type they are compared in."""
+    if op in ("<", "<=", ">", ">="):
+        places = _places(a, b)
+        if places is not None:
+            return Call(BOOL, op, places)
     types = compared_types(*_paired(a, b))
     if types is None or not is_comparable(types[0]):
         hint = "cast one side to the other's type"
@@ -53,6 +62,49 @@ def comparison(op: str, a: Expr, b: Expr) -> Call:
             hint = "write a duration as INTERVAL '5' MINUTE, or days as DATEDIFF(a, b) <= 5"
         raise MismatchError(f"cannot compare {type_name(a.type)} with {type_name(b.type)}", hint)
     return Call(BOOL, op, (coerced(a, types[0]), coerced(b, types[1])))
+
+
+def place(column: Expr) -> Place | None:
+    """Where a column's values stand among its ordered categories; None if it has none."""
+    if not isinstance(column, Column) or column.categories is None:
+        return None
+    if column.categories.values is None:
+        raise MismatchError(
+            f"{column.sql()} has ordered categories that are not known yet",
+            "leave the schema out, so that the first rows say them",
+        )
+    return Place(INT, column, implicit=True, categories=column.categories)
+
+
+def _places(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
+    """Both sides as places among ordered categories; None where neither has any."""
+    first, second = place(a), place(b)
+    if first is None and second is None:
+        return None
+    if first is not None and second is not None:
+        if first.categories == second.categories:
+            return first, second
+        raise MismatchError(
+            f"{a.sql()} ({first.categories}) and {b.sql()} ({second.categories}) have "
+            "different categories",
+            "give both the same ones in the same order, or cast both to STRING",
+        )
+    known = first or second
+    assert known is not None
+    assert known.categories is not None
+    other = b if first is not None else a
+    if isinstance(other, Literal) and other.value is not None:
+        if known.categories.place(other.value) is None:
+            raise MismatchError(
+                f"{other.sql()} is none of the categories of {known.sql()} ({known.categories})"
+            )
+        value = coerced(other, known.arg.type)
+        constant = Place(INT, value, implicit=True, categories=known.categories)
+        return (known, constant) if first is not None else (constant, known)
+    raise MismatchError(
+        f"{known.sql()} has ordered categories ({known.categories}) and {other.sql()} has none",
+        f"compare as text with CAST({known.sql()} AS STRING)",
+    )
 
 
 def logical(name: str, args: Sequence[Expr]) -> Call:
@@ -226,4 +278,6 @@ def decimal_literal(value: Decimal) -> Literal:
     exponent = int(value.as_tuple().exponent)
     scale = max(0, -exponent)
     digits = max(len(value.as_tuple().digits) + max(0, exponent), scale)
+    if digits > MOST_DIGITS:
+        raise MismatchError(f"a number of {digits} digits is too long", f"at most {MOST_DIGITS}")
     return Literal(pa.decimal128(max(1, digits), scale), value)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from thetajoin.api import explain, is_spark, join, join_agg
-from thetajoin.batch.tables import from_table
-from thetajoin.query.after import After
+import pyarrow as pa
+
+from thetajoin.api import (
+    explain,
+    is_spark,
+    join,
+    join_agg,
+    open_join,
+    self_join,
+    self_join_agg,
+)
+from thetajoin.batch.tables import from_table, to_batch
+from thetajoin.query.after import After, cut
+from thetajoin.query.text import not_too_deep
 
 
 @dataclass(frozen=True)
@@ -28,13 +40,51 @@ class Call:
     aggregated: bool
     after: After
     kind: Any
+    self_join: bool = False
 
     def run(self) -> Any:
-        """Call `join` or `join_agg`, then project."""
-        call = join_agg if self.aggregated else join
-        found = call(self.left.table, self.right.table, **self.arguments)
-        made = self.after.apply(found)
-        return made if is_spark(made) else from_table(made, self.kind)
+        """The whole result, of the first table's kind."""
+        table = self.table()
+        return table if is_spark(table) else from_table(table, self.kind)
+
+    def table(self) -> Any:
+        """The whole result, as Arrow or a Spark DataFrame."""
+        tables = self.left.table, self.right.table
+        if is_spark(tables[0]) or is_spark(tables[1]):
+            with not_too_deep():
+                return self.after.on_spark(self._called())
+        schema, batches = self.open()
+        return pa.Table.from_batches(batches, schema=schema)
+
+    def _called(self) -> Any:
+        """What the call itself gives."""
+        left, right, arguments = self.left.table, self.right.table, self.arguments
+        if not self.self_join:
+            return (join_agg if self.aggregated else join)(left, right, **arguments)
+        if self.aggregated:
+            return self_join_agg(left, **arguments)
+        arguments = {name: given for name, given in arguments.items() if name != "how"}
+        return self_join(left, **arguments)
+
+    def open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The result's columns, and its rows as they are found: for tables in this process.
+
+        Only what is taken is computed, but for what aggregates, ORDER BY and DISTINCT need, so a
+        LIMIT or a look at the first rows costs little however many there are.
+        """
+        with not_too_deep():
+            if self.aggregated:
+                totals = to_batch(self._called(), "aggregated")
+                schema, found = totals.schema, iter([totals])
+            else:
+                tables = self.left.table, self.right.table
+                schema, found = open_join(*tables, **self.arguments, self_join=self.self_join)
+            return self.after.schema(schema), self.after.batches(found, schema)
+
+    def first(self, rows: int) -> pa.Table:
+        """The first rows of the result, in Arrow: for tables in this process."""
+        schema, batches = self.open()
+        return pa.Table.from_batches(cut(batches, 0, rows), schema=schema)
 
     def explain(self) -> Any:
         """The plan of that call."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -18,58 +20,83 @@ Names = dict[tuple[str, str], str]
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a query's tables, by alias."""
+    """The columns of a query's tables, by alias; `hidden` tables may not be named, and why."""
 
     source: Source
-    schemas: dict[str, pa.Schema]
+    every: dict[str, pa.Schema]
+    hidden: dict[str, str] = field(default_factory=dict)
+
+    def hiding(self, hidden: dict[str, str]) -> Columns:
+        """The same tables, of which some may not be named here."""
+        return replace(self, hidden=hidden)
+
+    @property
+    def schemas(self) -> dict[str, pa.Schema]:
+        """The tables that may be named."""
+        return {alias: s for alias, s in self.every.items() if alias not in self.hidden}
 
     def of(self, node: exp.Column) -> tuple[str, str]:
         """The table and column that a name means."""
-        source = self.source
+        return self._resolved(node)[0]
+
+    def _resolved(self, node: exp.Column) -> tuple[tuple[str, str], list[str]]:
+        """The same, and the fields of a struct that are named after it."""
+        source, schemas = self.source, self.schemas
         parts = [part.name for part in node.parts]
-        if len(parts) > 1 and parts[0].lower() in self.schemas:
-            owners = [parts[0].lower()]
-            name = parts[1]
+        name = parts[0]
+        if len(parts) > 1 and name.lower() in self.hidden:
+            raise source.error(f"{name!r} {self.hidden[name.lower()]}", node)
+        fields = parts[1:]
+        if len(parts) > 1 and name.lower() in schemas:
+            owners = [name.lower()]
+            name, fields = parts[1], parts[2:]
         else:
-            name = parts[0]
-            owners = [a for a, schema in self.schemas.items() if _find(schema.names, name)]
+            owners = [a for a, schema in schemas.items() if _find(schema.names, name)]
             if len(parts) > 1 and not owners:
-                known = nearest(parts[0], self.schemas)
-                raise source.error(f"unknown table {parts[0]!r} in the query", node, known)
+                known = nearest(name, schemas)
+                raise source.error(f"unknown table {name!r} in the query", node, known)
         if len(owners) > 1:
             hint = " or ".join(f"{owner}.{name}" for owner in owners)
             raise source.error(f"column {name!r} is ambiguous", node, f"write {hint}")
-        names = self.schemas[owners[0]].names if owners else []
+        names = schemas[owners[0]].names if owners else []
         real = _find(names, name)
         if not owners or real is None:
-            known_names = names or [n for s in self.schemas.values() for n in s.names]
+            for alias, why in self.hidden.items():
+                if not owners and _find(self.every[alias].names, name):
+                    raise source.error(f"{alias!r} {why}", node)
+            known_names = names or [n for s in schemas.values() for n in s.names]
             raise source.error(f"unknown column {name!r}", node, nearest(name, known_names))
-        return owners[0], real
+        return (owners[0], real), fields
 
     def tables(self, tree: exp.Expr) -> set[str]:
         """The tables that an expression is about."""
         return {self.of(node)[0] for node in tree.find_all(exp.Column)}
 
-    def unique(self, alias: str, name: str) -> str:
-        """A column's name among all tables': its own if no other table has it."""
-        others = [n.lower() for a, s in self.schemas.items() if a != alias for n in s.names]
-        while name.lower() in others:
-            name = f"{alias}_{name}"
-        return name
+    def unique(self) -> Names:
+        """A name for each column that no other has: its own if no other table has it."""
+        taken = Counter(name.lower() for schema in self.every.values() for name in schema.names)
+        names: Names = {}
+        for alias, schema in self.every.items():
+            for name in schema.names:
+                new = name
+                while taken[new.lower()] > (new == name):
+                    new = f"{alias}_{new}"
+                taken[new.lower()] += new != name
+                names[alias, name] = new
+        return names
 
     def text(
         self,
         tree: exp.Expr,
         left: Names,
-        right: Names | None,
+        right: Names | None = None,
     ) -> str:
         """An expression over the relations' columns, with l and r where there are two."""
 
         def rename(node: exp.Expr) -> exp.Expr:
             if not isinstance(node, exp.Column):
                 return node
-            key = self.of(node)
-            fields = [part.name for part in node.parts][2:]
+            key, fields = self._resolved(node)
             if right is not None and key in right:
                 return _named(right[key], "r", fields)
             return _named(left[key], "l" if right is not None else None, fields)
@@ -88,10 +115,21 @@ def schema_of(table: Any) -> pa.Schema:
 
 def _named(name: str, side: str | None, fields: list[str]) -> exp.Expr:
     """A column as sqlglot writes it: quoted where it must be."""
-    parts = [exp.to_identifier(p, quoted=not p.isidentifier()) for p in (name, *fields)]
+    parts = [exp.to_identifier(p, quoted=not _is_plain(p)) for p in (name, *fields)]
     if side is not None:
         parts = [exp.to_identifier(side), *parts]
     return exp.Dot.build(parts) if len(parts) > 2 else exp.column(*reversed(parts))
+
+
+def _is_plain(name: str) -> bool:
+    return name.isidentifier() and name.upper() not in _keywords()
+
+
+@cache
+def _keywords() -> frozenset[str]:
+    from sqlglot.dialects.spark import Spark
+
+    return frozenset(Spark.Tokenizer.KEYWORDS)
 
 
 def _find(names: list[str], name: str) -> str | None:

@@ -11,7 +11,9 @@ from sqlglot import exp
 
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.parse import Source
+from thetajoin.query.text import MOST_DIGITS
 
+MOST_ROWS = 2**31 - 1  # as in Spark, whose LIMIT and OFFSET are integers
 AGGREGATES = ("count", "sum", "avg", "mean", "min", "max")
 _HOWS = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 _CLAUSES = {
@@ -155,6 +157,8 @@ def _whole(source: Source, tree: exp.Expr, key: str) -> int | None:
     number = node.expression
     if not isinstance(number, exp.Literal) or number.is_string or not number.name.isdigit():
         raise _clause(source, node, key.upper(), "with anything but a whole number")
+    if len(number.name) > MOST_DIGITS or int(number.name) > MOST_ROWS:
+        raise source.error_at(rf"\b{key}\b.*", f"{key.upper()} is at most {MOST_ROWS}")
     return int(number.name)
 
 
@@ -212,10 +216,12 @@ def _joined(source: Source, join: exp.Join) -> TableRef:
     side, kind = join.args.get("side") or "", join.args.get("kind") or ""
     if join.args.get("using"):
         raise source.error_at(r"\busing\b[^)]*\)?", "USING is not supported", "write ON a.k = b.k")
-    if join.args.get("method") or kind not in ("", "INNER", "OUTER", "CROSS", "SEMI", "ANTI"):
+    single = kind in ("SEMI", "ANTI")
+    known = single or kind in ("", "INNER", "OUTER", "CROSS")
+    if join.args.get("method") or not known or (single and side not in ("", "LEFT")):
         what = " ".join(str(x) for x in (join.args.get("method"), side, kind) if x)
         raise source.error_at(rf"\b{what.split()[0]}\b.*?\bjoin\b", f"{what} JOIN is not supported")
-    table.how = kind.lower() if kind in ("SEMI", "ANTI") else _HOWS[side]
+    table.how = kind.lower() if single else _HOWS[side]
     table.on = join.args.get("on")
     return table
 
@@ -225,9 +231,11 @@ def _ordinal(
 ) -> exp.Expr:
     """A group by position or by an output's name is that output's expression."""
     if isinstance(item, exp.Literal) and not item.is_string:
-        at = int(item.name)
+        small = item.name.isdigit() and len(item.name) <= MOST_DIGITS
+        at = int(item.name) if small else 0
         if not 1 <= at <= len(tree.expressions):
-            raise source.error(f"{clause} {at}: there are {len(tree.expressions)} columns", item)
+            text = item.name if len(item.name) <= MOST_DIGITS else "by this number"
+            raise source.error(f"{clause} {text}: there are {len(tree.expressions)} columns", item)
         chosen: exp.Expr = tree.expressions[at - 1].unalias()
         return chosen
     if isinstance(item, exp.Column) and not item.table:

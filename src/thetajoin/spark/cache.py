@@ -1,8 +1,8 @@
 """Built segments, kept where every Python worker of a host can map them.
 
 The state store is the truth; this is a cache beside it. A layout file named by the state's token
-lists the segments' files. A token that is not here (a retry, another host, a restart) means that
-the segments are built again from the state store.
+lists the segments' files. A token that is not here (a retry, another host, a restart), or a file
+that is not as it was written, means that the segments are built again from the state store.
 
 Files are written when the task is over, while Spark commits and plans: whoever needs them before
 waits for as long as the writer lives.
@@ -13,11 +13,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import struct
+import stat
 import tempfile
 import threading
 import time
-import uuid
 import warnings
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from thetajoin.engine.block import Block
-from thetajoin.engine.blockfile import read_block, write_block
+from thetajoin.engine.blockfile import SUFFIX, DamagedError, read_block, write_block
 from thetajoin.engine.core import SIDES, JoinCore
 from thetajoin.engine.live import LiveStore
 from thetajoin.engine.machine import may_be_alive
@@ -44,6 +43,23 @@ def cache_root() -> Path:
     """Spark's local directory, where an executor's files are removed with it."""
     given = os.environ.get("SPARK_LOCAL_DIRS") or os.environ.get("SPARK_EXECUTOR_DIRS")
     return Path((given or tempfile.gettempdir()).split(",")[0])
+
+
+def make_private(folder: Path) -> None:
+    """A unit's folder and its query's, which nobody else may write to."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    check_private(folder)
+
+
+def check_private(folder: Path) -> None:
+    """An error where somebody else may have put files there for us to map."""
+    for place in (folder.parent, folder):
+        found = place.lstat()
+        mine = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+        open_to_others = os.name == "posix" and bool(found.st_mode & 0o022)
+        if not mine or open_to_others or not stat.S_ISDIR(found.st_mode):
+            raise PermissionError(f"{place} can be written to by others")
 
 
 class SegmentCache:
@@ -68,7 +84,7 @@ class SegmentCache:
         if self._broken or any(isinstance(store, LiveStore) for store in core.stores.values()):
             return
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private(self.folder)
             self._pending(token).write_text(str(os.getpid()))
         except OSError as error:
             self._give_up(error)
@@ -91,7 +107,7 @@ class SegmentCache:
 
     def _write(self, token: str, core: JoinCore) -> None:
         try:
-            layout: dict[str, list[str]] = {}
+            layout: dict[str, Any] = {"token": token}
             for side in SIDES:
                 segments = core.stores[side].segments
                 names = [self._file_of(block) for block in segments]
@@ -104,12 +120,13 @@ class SegmentCache:
             self._sweep()
         except FileNotFoundError:
             pass  # the query has ended, and its files with it
-        except OSError as error:
+        except (OSError, DamagedError) as error:
             self._give_up(error)
         finally:
-            self._pending(token).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._pending(token).unlink(missing_ok=True)
 
-    def _give_up(self, error: OSError) -> None:
+    def _give_up(self, error: Exception) -> None:
         self._broken = True
         if self.folder in _TOLD:
             return
@@ -124,9 +141,7 @@ class SegmentCache:
         known = self._names.get(id(block))
         if known is not None and known[0] is block:
             return known[1]
-        name = f"{uuid.uuid4().hex}.segment"
-        write_block(self.folder / name, block)
-        return name
+        return write_block(self.folder, block)
 
     def _mapped(self, name: str, block: Block, core: JoinCore, side: Any) -> Block:
         """The block on mapped memory, so that all workers of the host share its pages."""
@@ -150,11 +165,14 @@ class SegmentCache:
 
     def load(self, token: str, core: JoinCore) -> bool:
         """Map the segments of a layout into an empty core; False if they are not here."""
-        self._await(token)
         try:
+            check_private(self.folder)
+            self._await(token)
             layout = json.loads((self.folder / f"{token}.json").read_text())
+            if layout["token"] != token:
+                return False
             found = {side: [self._read(n, core, side) for n in layout[side]] for side in SIDES}
-        except (OSError, ValueError, LookupError, TypeError, struct.error):
+        except (OSError, DamagedError, ValueError, LookupError, TypeError):
             return False
         finally:
             self._had = {}
@@ -187,10 +205,11 @@ class SegmentCache:
             old.unlink(missing_ok=True)
         named: set[str] = set()
         for layout in layouts[-KEPT:]:
-            with contextlib.suppress(FileNotFoundError):
-                for names in json.loads(layout.read_text()).values():
-                    named.update(names)
-        for file in [*self.folder.glob("*.segment"), *self.folder.glob("*.pending")]:
+            # A layout that cannot be read names nothing that anybody could map.
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+                listed = json.loads(layout.read_text())
+                named.update(*(listed[side] for side in SIDES))
+        for file in [*self.folder.glob(f"*{SUFFIX}*"), *self.folder.glob("*.pending")]:
             if file.name not in named and time.time() - _written(file) > YOUNG_S:
                 file.unlink(missing_ok=True)
         self._names = {k: v for k, v in self._names.items() if v[1] in named}

@@ -120,11 +120,11 @@ def unit_numbers(progress: Any) -> list[tuple[str, dict[str, Any]]]:
     """
     given = json.loads(progress if isinstance(progress, str) else progress.json)
     return [
-        (join, json.loads(text.split("|", 1)[1]))
+        (join, json.loads(text))
         for join, columns in sorted((given.get("observedMetrics") or {}).items())
         if join.startswith(METRIC)
-        for text in columns.values()
-        if text
+        for name, text in columns.items()
+        if name.startswith("unit_") and text
     ]
 
 

@@ -1,4 +1,4 @@
-"""Packing: a partition's rows travel to the units as one Arrow blob, not as a row each."""
+"""Packing: a partition's rows travel to the units as Arrow blobs, not as a row each."""
 
 from __future__ import annotations
 
@@ -9,33 +9,67 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, ByteType, IntegerType
 
 from thetajoin.batch.keys import BytesKey, Int64, encode, is_bytes_type, is_key_type
+from thetajoin.errors import DataError
 from thetajoin.kernels.order import is_sorted, order_of
+from thetajoin.routing.fingerprint import Fingerprints, fingerprints
 from thetajoin.spark.tasks import schema_of
 from thetajoin.spark.unit_keys import UNIT_KEYS
 
-# The column that orders a micro-batch's rows the same way in every unit and every retry.
-HASH = "__thetajoin_hash"
+# The columns behind a blob's own: its rows' fingerprints.
+PRINTS = ("__thetajoin_print_0", "__thetajoin_print_1")
 PACKED = schema_of(unit=IntegerType(), side=ByteType(), blob=BinaryType())
+# Bytes that a blob holds at most, unless a single row has more.
+BLOB_BYTES = 64 << 20
 
 
 def packer(side: int, units: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` that gives one row to each unit for a whole partition."""
+    """A function for `mapInArrow` that sends each unit a partition's rows, in blobs."""
     keys = UNIT_KEYS[:units]
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        filled = [batch for batch in batches if batch.num_rows]
-        if not filled:
-            return
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, filled[0].schema) as writer:
-            for batch in filled:
-                writer.write_batch(batch)
-        blob = binary(sink.getvalue())
-        for key in keys:
-            columns = [pa.array([key], pa.int32()), pa.array([side], pa.int8()), blob]
-            yield pa.RecordBatch.from_arrays(columns, names=["unit", "side", "blob"])
+        for group in _bounded(batches):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, group[0].schema) as writer:
+                for batch in group:
+                    writer.write_batch(batch)
+            blob = binary(sink.getvalue())
+            for key in keys:
+                columns = [pa.array([key], pa.int32()), pa.array([side], pa.int8()), blob]
+                yield pa.RecordBatch.from_arrays(columns, names=["unit", "side", "blob"])
 
     return pack
+
+
+def _bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """The rows with their fingerprints, in groups of at most `BLOB_BYTES`."""
+    group: list[pa.RecordBatch] = []
+    size = 0
+    for whole in batches:
+        for batch in _pieces(_printed(whole)):
+            if group and size + batch.nbytes > BLOB_BYTES:
+                yield group
+                group, size = [], 0
+            group.append(batch)
+            size += batch.nbytes
+    if group:
+        yield group
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in halves, and these in halves, until each fits a blob or is one row."""
+    if batch.num_rows <= 1 or batch.nbytes <= BLOB_BYTES:
+        if batch.num_rows:
+            yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _pieces(batch.slice(0, half))
+    yield from _pieces(batch.slice(half))
+
+
+def _printed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    prints = [pa.array(lane.view(np.int64)) for lane in fingerprints(batch)]
+    names = [*batch.schema.names, *PRINTS]
+    return pa.RecordBatch.from_arrays([*batch.columns, *prints], names=names)
 
 
 def binary(buffer: pa.Buffer) -> pa.Array:
@@ -47,24 +81,36 @@ def binary(buffer: pa.Buffer) -> pa.Array:
 def unpack(blobs: list[bytes], schema: pa.Schema, order_by: str | None) -> pa.RecordBatch:
     """The rows of several blobs in an order that depends on the rows alone.
 
-    Spark may run a task again with its input in another order while other units' results stay: so
-    neither shares nor ties may depend on where a row stood. The order is that of the column
-    `order_by` if no two rows are equal in it, or else of a hash of all columns.
+    Units must agree on it, and Spark may run a task again with its input in another order while
+    other units' results stay: so neither shares nor ties may depend on where a row stood. The order
+    is that of the column `order_by` if no two rows are equal in it, or else of the rows'
+    fingerprints, in which only rows tie that are the same in every value.
     """
     if not blobs:
         return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
     tables = [pa.ipc.open_stream(blob).read_all() for blob in blobs]
-    table = pa.concat_tables(tables).combine_chunks()
-    hashes = table.column(HASH).chunk(0).to_numpy()
-    batch = table.drop_columns([HASH]).to_batches()[0]
+    columns = [_whole(column) for column in pa.concat_tables(tables).columns]
+    lanes = [column.to_numpy().view(np.uint64) for column in columns[-len(PRINTS) :]]
     columns = [
         column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
+        for column, field in zip(columns[: -len(PRINTS)], schema, strict=True)
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     distinct = None if order_by is None else distinct_keys(batch.column(order_by))
-    keys = hashes if distinct is None else distinct
-    return batch if is_sorted(keys) else batch.take(pa.array(order_of(keys)))
+    if distinct is None:
+        return batch.take(pa.array(Fingerprints(*lanes).order()))
+    return batch if is_sorted(distinct) else batch.take(pa.array(order_of(distinct)))
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column's chunks as one array; Arrow's offsets end at 2 GiB."""
+    try:
+        return column.combine_chunks()
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"a column of type {column.type} has more than 2 GiB in one micro-batch: have the "
+            "source give less at once, with its maxFilesPerTrigger or maxOffsetsPerTrigger"
+        ) from error
 
 
 def distinct_keys(column: pa.Array) -> Int64 | None:

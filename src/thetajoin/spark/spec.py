@@ -11,15 +11,23 @@ from typing import Any
 import pyarrow as pa
 
 from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.intake import storage_schema
 from thetajoin.engine.layout import How
 from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
+from thetajoin.errors import SnapshotError, ThetaJoinError
 from thetajoin.index.catalog import AUTO, PO_JOIN
-from thetajoin.predicate import condition_text
+from thetajoin.predicate import compile_condition, condition_text
+from thetajoin.predicate.canonical import canonical
 from thetajoin.window.spec import window_from_dict
 
 # Changes when state written by an older version can no longer be read.
 STATE_FORMAT = 1
+
+
+def _columns(schema: pa.Schema) -> str:
+    """A schema as text; whether a column can be NULL is not said, since it changes nothing."""
+    return str(pa.schema([field.with_nullable(True) for field in schema]))
 
 
 def _plain(totals: tuple[Any, dict[str, str]]) -> list[Any]:
@@ -76,11 +84,47 @@ class UnitSpec:
             "window": self.window,
             "order_by": None if self.order_by is None else list(self.order_by),
             "number of units": self.units,
-            "left columns": str(self.schema("left")),
-            "right columns": str(self.schema("right")),
+            "left columns": _columns(self.schema("left")),
+            "right columns": _columns(self.schema("right")),
             "self-join": self.self_join,
             **({} if self.totals is None else {"aggregates": _plain(self.totals)}),
         }
+
+    def check_identity(self, saved: dict[str, Any]) -> None:
+        """Refuse state that another join has written; another way to write this one is none."""
+        if saved == self.identity:
+            return
+        for what, now in self.identity.items():
+            was = saved.get(what)
+            if was == now or self._same(what, was, now):
+                continue
+            if what == "number of units":
+                raise SnapshotError(
+                    f"thetajoin: the checkpoint's number of units is {was} and the join's is "
+                    f"{now}: pass units={was} to go on with it"
+                )
+            raise SnapshotError(
+                f"thetajoin: the checkpoint holds the state of another join: its {what} was "
+                f"{was!r} and is now {now!r}; use a new checkpointLocation, or the join it was "
+                "made with"
+            )
+
+    def _same(self, what: str, was: Any, now: Any) -> bool:
+        """Whether two texts mean the same."""
+        try:
+            if what == "condition":
+                return self._meaning(was) == self._meaning(now)
+            if what == "window":
+                return window_from_dict(was) == window_from_dict(now)
+            if what.endswith("columns"):  # older ones say which are never NULL
+                return bool(was.replace(" not null", "") == now)
+        except (ThetaJoinError, AttributeError, TypeError):
+            pass
+        return False
+
+    def _meaning(self, on: str) -> str:
+        schemas = (storage_schema(self.schema(side)) for side in ("left", "right"))
+        return canonical(compile_condition(on, *schemas).expr)
 
     def schema(self, side: str) -> pa.Schema:
         """A side's Arrow schema."""

@@ -1,8 +1,8 @@
 """Joins of streaming DataFrames.
 
 ```
-left, right -> all columns and a hash of them                    (Spark SQL)
-            -> pack: a partition's rows as one Arrow blob, a row for each unit   (mapInArrow)
+left, right -> pack: a partition's rows and their fingerprints as Arrow blobs,
+               a row for each blob and unit                                      (mapInArrow)
             -> groupBy(unit).transformWithState: the unit joins and stores its share
             -> observe the units' numbers, drop the rows that carry them         (Spark SQL)
 ```
@@ -24,14 +24,13 @@ from thetajoin.engine.layout import How, parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.stream import check_order, check_window, refuse_endless
 from thetajoin.errors import OptionError, SchemaError, WindowError
-from thetajoin.predicate.render import backquoted
-from thetajoin.spark.cleanup import clean_up_after
-from thetajoin.spark.columns import by_position, hashed
-from thetajoin.spark.pack import HASH, PACKED, packer
+from thetajoin.spark.columns import by_position
+from thetajoin.spark.housekeeping import look_after
+from thetajoin.spark.pack import PACKED, packer
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.static import static_join
 from thetajoin.spark.tasks import mapped
-from thetajoin.spark.unit import METRICS, JoinUnit
+from thetajoin.spark.unit import METRICS, JoinUnit, placed
 from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.window.spec import CountWindow, TimeWindow, Window
 
@@ -40,6 +39,8 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 WATERMARK = "spark.watermarkDelayMs"
 # On an event time that comes from a join: microseconds by which it may be behind the watermark.
 LAG = "thetajoin.lagMicros"
+# Units of a join that is not told how many.
+UNITS = 4
 _numbers = itertools.count()
 
 
@@ -84,37 +85,38 @@ def stream_join(
         stream, table = (left, right) if left.isStreaming else (right, left)
         return static_join(stream, table, spec, "l" if left.isStreaming else "r", output)
     use_rocksdb(left.sparkSession)
-    clean_up_after(left.sparkSession)
+    look_after(left.sparkSession)
     rows = packed(left, 0, units)
     if not self_join:
         rows = rows.union(packed(right, 1, units))
     timed = isinstance(checked, TimeWindow)
     joined = rows.groupBy("unit").transformWithStateInPandas(
-        unit_class(spec),
-        StructType([*output.fields, StructField(METRICS, StringType())]),
-        "Append",
-        "EventTime" if timed else "None",
+        unit_class(spec), inside(output), "Append", "EventTime" if timed else "None"
     )
     return _finished(joined, output, spec, left, core)
 
 
 def packed(df: Any, side: int, units: int) -> Any:
     """A side's rows as blobs, a row for each unit."""
-    frame = by_position(df)
-    return mapped(frame.withColumn(HASH, hashed(frame)), packer(side, units), PACKED)
+    return mapped(by_position(df), packer(side, units), PACKED)
+
+
+def inside(output: StructType) -> StructType:
+    """The columns of what units give out: the output's by position, and the units' numbers."""
+    fields = zip(placed(len(output.fields)), output.fields, strict=True)
+    columns = [StructField(name, field.dataType, True) for name, field in fields]
+    return StructType([*columns, StructField(METRICS, StringType())])
 
 
 def take_units(df: Any, how: How, options: dict[str, Any]) -> int:
-    """The number of units: as asked, or one for each state partition and core."""
+    """The number of units: as asked, or the same on every machine.
+
+    A checkpoint holds the state of so many units, and must be readable on another machine.
+    """
     asked = options.pop("units", None)
-    session = df.sparkSession
-    partitions = int(session.conf.get("spark.sql.shuffle.partitions"))
+    partitions = int(df.sparkSession.conf.get("spark.sql.shuffle.partitions"))
     if asked is None:
-        try:
-            cores = session.sparkContext.defaultParallelism
-        except Exception:  # Spark Connect has no context, and says so in its own way
-            cores = 4
-        asked = 1 if how == "full" else min(partitions, cores, len(UNIT_KEYS))
+        asked = 1 if how == "full" else UNITS
     if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked <= len(UNIT_KEYS):
         raise OptionError(f"units={asked!r}: must be a whole number from 1 to {len(UNIT_KEYS)}")
     if how == "full" and asked > 1:
@@ -171,7 +173,7 @@ def arrow_schema(df: Any) -> pa.Schema:
     except Exception as error:
         reason = str(error).splitlines()[0]
         raise SchemaError(f"a column's type cannot be carried by Arrow: {reason}") from error
-    return pa.schema([field.remove_metadata() for field in schema])
+    return pa.schema([field.remove_metadata().with_nullable(True) for field in schema])
 
 
 def output_schema(core: JoinCore, left: Any, right: Any) -> StructType:
@@ -198,24 +200,28 @@ def _finished(joined: Any, output: StructType, spec: UnitSpec, left: Any, core: 
     """Observe the units' numbers, then leave only the output's columns."""
     window = core.config.window
     columns = []
-    for field in output.fields:
-        column = F.col(backquoted(field.name))
+    for name, field in zip(placed(len(output.fields)), output.fields, strict=True):
+        metadata = None
         if isinstance(window, TimeWindow) and field.name == window.left_time:
             # Another join may go on with the left side's event time. A pair comes with the later of
             # its rows, and an unmatched row when its time is past: either is behind by the reach.
             assert core.clock is not None
             delay = left.schema[field.name].metadata[WATERMARK]
-            lag = max(spec.lags) + core.clock.reach["l"]
-            column = column.alias(field.name, metadata={WATERMARK: delay, LAG: lag})
-        columns.append(column)
+            metadata = {WATERMARK: delay, LAG: max(spec.lags) + core.clock.reach["l"]}
+        columns.append(F.col(name).alias(field.name, metadata=metadata))
     return observed(joined, spec.units).select(*columns)
 
 
 def observed(joined: Any, units: int) -> Any:
-    """Observe the units' numbers, and drop the rows that carry them."""
+    """Observe the units' numbers, and drop the rows that carry them.
+
+    `unit_0` and so on are a unit's numbers as JSON; `late_rows` is there as a number of its own,
+    because what is lost should be seen by whoever looks.
+    """
     mark = F.col(METRICS)
     numbers = [
-        F.max(F.when(mark.startswith(f"{unit}|"), mark)).alias(f"unit_{unit}")
+        F.max(F.when(mark.startswith(f'{{"unit": {unit},'), mark)).alias(f"unit_{unit}")
         for unit in range(units)
     ]
-    return joined.observe(f"thetajoin_{next(_numbers)}", *numbers).where(mark.isNull())
+    late = F.sum(F.get_json_object(mark, "$.late_rows").cast("long")).alias("late_rows")
+    return joined.observe(f"thetajoin_{next(_numbers)}", *numbers, late).where(mark.isNull())

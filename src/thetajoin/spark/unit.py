@@ -25,7 +25,6 @@ from thetajoin.engine.block import Block, concat_batches
 from thetajoin.engine.core import SIDES, Counters, JoinCore
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.spec import Side
-from thetajoin.errors import SnapshotError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.spark.cache import SegmentCache
 from thetajoin.spark.pack import unpack
@@ -74,6 +73,8 @@ class Held:
     cache: SegmentCache
     entries: list[Entry] = field(default_factory=list)
     timer: int | None = None
+    # Spark's watermark, in microseconds, when the unit was last called.
+    watermark: int | None = None
     origin: str = "state"
     failure: BaseException | None = None
 
@@ -117,7 +118,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         timerValues: Any,
         expiredTimerInfo: Any,
     ) -> Iterator[pd.DataFrame]:
-        """The watermark has passed rows that are owed, and nothing else has woken the unit."""
+        """The watermark has moved in a micro-batch that has no rows."""
         yield from self._step(UNIT_KEYS.index(key[0]), {0: [], 1: []}, timerValues)
 
     def _step(
@@ -129,14 +130,11 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         core = held.core
         before = asdict(core.counters)
         lags = self._spec.lags
-        timed = isinstance(core.config.window, TimeWindow)
-        watermark = timers.getCurrentWatermarkInMs() * 1000 if timed else 0
-        if watermark > 0:
-            # What another join gives out in this micro-batch may be as old as the watermark before
-            # this one allowed: so its rows come first, and the watermark moves after them.
-            core.late = {side: watermark for side, lag in zip(SIDES, lags, strict=True) if not lag}
-            if not any(lags):
-                yield from map(frame, core.advance_to(watermark))
+        if held.watermark is not None:
+            # Late is what the watermark of the micro-batch before has passed, as for Spark's own
+            # operators: those upstream may give out now what the newest has just let them close.
+            bounds = zip(SIDES, lags, strict=True)
+            core.late = {side: held.watermark - lag for side, lag in bounds}
         order_by = core.config.order_by or (None, None)
         left = unpack(blobs[0], core.given["l"], order_by[0])
         right = left
@@ -156,9 +154,14 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             finally:
                 for thread in writer:
                     thread.join()
-        if watermark > 0 and any(lags):
-            yield from map(frame, core.advance_to(watermark - max(lags)))
-        self._save(unit, held, watermark)
+        if isinstance(core.config.window, TimeWindow):
+            watermark = timers.getCurrentWatermarkInMs()
+            # Spark's watermark begins at 0, which is not a time that anybody has seen.
+            if watermark > 0:
+                held.watermark = watermark * 1000
+                yield from map(frame, core.advance_to(held.watermark - max(lags)))
+            self._set_timer(held, watermark + 1)
+        self._save(unit, held)
         yield metrics_frame(held, unit, before, time.perf_counter() - begun, self._schema())
 
     def _output(
@@ -178,7 +181,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             core = self._spec.core(unit)
             return Held("", core, SegmentCache(self._spec.label, unit), origin="memory")
         description = json.loads(saved[0])
-        check_identity(description["identity"], self._spec.identity)
+        self._spec.check_identity(description["identity"])
         if remembered is not None:
             remembered.cache.settle()
         if remembered is not None and remembered.token == description["token"]:
@@ -189,6 +192,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         held = Held(description["token"], core, SegmentCache(self._spec.label, unit, before))
         held.entries = [Entry(*saved) for saved in description["entries"]]
         held.timer = description["timer"]
+        held.watermark = description.get("late_before", description["watermark"])
         if held.cache.load(held.token, core):
             held.origin = "files"
         else:
@@ -205,7 +209,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         core = held.core
         for entry in held.entries:
             blob = self._rows.getValue(entry.key)[0]
-            table, numbers = rows_from(blob, entry.first)
+            table, numbers = rows_from(blob, entry.first, core.schemas[entry.side])
             for role in SIDES if self._spec.self_join else (entry.side,):
                 batch = make_batch(table, role, core.parts, list(table.schema.names))
                 times = None if core.clock is None else core.clock.times(table, role)[0]
@@ -248,7 +252,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         except BaseException as error:
             held.failure = error
 
-    def _save(self, unit: int, held: Held, watermark: int) -> None:
+    def _save(self, unit: int, held: Held) -> None:
         """Remove what has expired, and give the state a new token."""
         core, spec = held.core, self._spec
         if held.failure is not None:
@@ -261,7 +265,6 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 kept.append(entry)
         held.entries = kept
         self._save_marks(held)
-        self._set_timer(held, watermark)
         held.token = uuid.uuid4().hex
         description = {
             "identity": spec.identity,
@@ -269,6 +272,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             "entries": held.entries,
             "counts": {side: core.stores[side].count for side in SIDES},
             "watermark": core.watermark,
+            "late_before": held.watermark,
             "counters": asdict(core.counters),
             "timer": held.timer,
         }
@@ -289,19 +293,17 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         if any(p is not None for p in packed):
             self._marks.update(tuple(packed))
 
-    def _set_timer(self, held: Held, watermark: int) -> None:
-        """Have the unit woken when the watermark passes the next row that is owed."""
-        owed = held.core.next_owed()
-        due = None
-        if owed is not None:
-            # Spark's watermark begins at 0, and a timer must lie past it; rows may lie before.
-            due = max(-(-(owed + max(self._spec.lags)) // 1000), watermark // 1000 + 1)
+    def _set_timer(self, held: Held, due: int) -> None:
+        """Have the unit called when the watermark next moves, whether rows come or not.
+
+        So all units know the watermark of the micro-batch before, remove what it has passed, and
+        give out what is unmatched.
+        """
         if due == held.timer:
             return
         if held.timer is not None:
             self._handle.deleteTimer(held.timer)
-        if due is not None:
-            self._handle.registerTimer(due)
+        self._handle.registerTimer(due)
         held.timer = due
 
 
@@ -317,23 +319,15 @@ def rows_blob(block: Block) -> bytes:
     return blob
 
 
-def rows_from(blob: bytes, first: int) -> tuple[pa.RecordBatch, Arrivals]:
-    """What `rows_blob` was given, with the first row's arrival number."""
+def rows_from(blob: bytes, first: int, schema: pa.Schema) -> tuple[pa.RecordBatch, Arrivals]:
+    """What `rows_blob` was given, with the first row's arrival number and the side's schema."""
     table = pa.ipc.open_stream(blob).read_next_batch()
     bits = (table.schema.metadata or {}).get(ARRIVALS)
-    if bits is None:
-        return table, Arrivals.dense(first, table.num_rows)
-    return table.replace_schema_metadata(None), Arrivals.from_bits(first, bits)
-
-
-def check_identity(saved: dict[str, Any], now: dict[str, Any]) -> None:
-    """Refuse state that another join has written."""
-    for what, value in now.items():
-        if saved.get(what) != value:
-            raise SnapshotError(
-                f"thetajoin: the checkpoint holds the state of another join: its {what} was "
-                f"{saved.get(what)!r} and is now {value!r}; use a new checkpointLocation"
-            )
+    dense = Arrivals.dense(first, table.num_rows)
+    if table.num_columns:
+        kept = pa.schema([schema.field(name) for name in table.schema.names])
+        table = pa.RecordBatch.from_arrays(table.columns, schema=kept)
+    return table, dense if bits is None else Arrivals.from_bits(first, bits)
 
 
 def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -363,11 +357,16 @@ class ArrowColumn(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]
 
 
 def frame(batch: pa.RecordBatch) -> pd.DataFrame:
-    """Output rows as pandas sees them, without a copy."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    """Output rows as pandas sees them, without a copy; columns are named as `placed` says."""
+    columns = dict(zip(placed(batch.num_columns), batch.columns, strict=True))
     columns[METRICS] = pa.nulls(batch.num_rows, pa.string())
     arrays = {name: ArrowColumn(column) for name, column in columns.items()}
     return pd.DataFrame(arrays, copy=False)
+
+
+def placed(columns: int) -> list[str]:
+    """Names of output columns inside the operator, whatever their own: no two are equal."""
+    return [f"c{at}" for at in range(columns)]
 
 
 def metrics_frame(
@@ -400,6 +399,5 @@ def metrics_frame(
     schema = core.layout.schema if schema is None else schema
     columns = [pa.nulls(1, field.type) for field in schema]
     row = frame(pa.RecordBatch.from_arrays(columns, schema=schema))
-    text = pa.array([f"{unit}|{json.dumps(numbers)}"], pa.string())
-    row[METRICS] = ArrowColumn(text)
+    row[METRICS] = ArrowColumn(pa.array([json.dumps(numbers)], pa.string()))
     return row

@@ -1,0 +1,361 @@
+"""From a query to joins of two relations: columns that matter below a join, the rest after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from thetajoin.api import is_spark, join
+from thetajoin.batch.tables import to_batch
+from thetajoin.errors import WindowError, nearest
+from thetajoin.predicate.render import backquoted
+from thetajoin.query.after import After, Order, filtered
+from thetajoin.query.call import Call, Relation
+from thetajoin.query.columns import Columns, Names, schema_of
+from thetajoin.query.place import place
+from thetajoin.query.text import WindowClause
+from thetajoin.query.tree import Query, TableRef, is_aggregate
+from thetajoin.window.spec import CountWindow, TimeWindow, Window
+
+
+class Compiler:
+    """From a query to nested joins of two relations at a time."""
+
+    def __init__(
+        self,
+        query: Query,
+        tables: list[Any],
+        kind: Any,
+        clause: WindowClause | None,
+        window: Any,
+    ) -> None:
+        self.query, self.clause, self.given_window = query, clause, window
+        self.tables, self.kind = tables, kind
+        self.aliases = [ref.alias.lower() for ref in query.tables]
+        schemas = map(schema_of, tables)
+        every = Columns(query.source, dict(zip(self.aliases, schemas, strict=True)))
+        self.names = every.unique()
+        self.unseen = {
+            alias: f"gives no columns: a {ref.how.upper()} JOIN has those of the tables before it"
+            for alias, ref in zip(self.aliases, query.tables, strict=True)
+            if ref.how in ("semi", "anti")
+        }
+        # What may be named outside of ON.
+        self.columns = every.hiding(self.unseen)
+        if self._windowed and len(tables) > 2:
+            raise WindowError("a window is for a query of two tables, and this one has more")
+
+    @property
+    def _windowed(self) -> bool:
+        return self.clause is not None or self.given_window is not None
+
+    def _columns_of_on(self, at: int) -> Columns:
+        """What the ON of a table may name: it, and what there is of those before it."""
+        hidden = {alias: why for alias, why in self.unseen.items() if alias != self.aliases[at]}
+        later = dict.fromkeys(self.aliases[at + 1 :], "is joined later: its columns are not there")
+        return self.columns.hiding({**hidden, **later})
+
+    def call(self) -> Call:
+        """All joins but the last are carried out; the last is described."""
+        if self._is_self_join:
+            return self._self_call()
+        query = self.query
+        needed = self._needed()
+        on, after_join, of_table = self._placed()
+        relation = self._relation(0, needed, [*of_table[0], *after_join[0]])
+        for at, ref in enumerate(query.tables[1:], 1):
+            other = self._relation(at, needed, of_table[at])
+            scope = self._columns_of_on(at)
+            texts = [scope.text(c, relation.names, other.names) for c in self._conjuncts(ref.on)]
+            texts += [self.columns.text(c, relation.names, other.names) for c in on[at]]
+            self._check_joined(ref, texts)
+            if at + 1 == len(query.tables):
+                shown = {**relation.names, **other.names}
+                return self._last(ref, relation, other, texts, shown, after_join[at])
+            joined = join(relation.table, other.table, texts, how=ref.how)
+            shown = {} if ref.how in ("semi", "anti") else other.names
+            relation = self._filtered(Relation(joined, {**relation.names, **shown}), after_join[at])
+        raise AssertionError("a query has two tables")
+
+    def _check_joined(self, ref: TableRef, texts: list[str]) -> None:
+        if not texts:
+            raise self.query.source.error(
+                f"nothing joins {ref.alias!r} with the tables before it",
+                hint="write ON a.x < b.x, or the like in WHERE",
+            )
+
+    @property
+    def _is_self_join(self) -> bool:
+        """Whether this is a table with itself under a window: one stream with one order of rows.
+
+        Without a window the same table named twice is joined as two tables are.
+        """
+        refs = self.query.tables
+        named = all(ref.query is None for ref in refs)
+        same = len({ref.name.lower() for ref in refs}) == 1 and self.tables[0] is self.tables[-1]
+        return self._windowed and len(refs) == 2 and named and same
+
+    def _self_call(self) -> Call:
+        ref = self.query.tables[1]
+        if ref.how != "inner":
+            raise self.query.source.error(
+                f"{ref.name!r} with itself under a window is an inner join, not {ref.how}",
+                hint="use JOIN",
+            )
+        needed = {name for _, name in self._needed()}
+        schema = self.columns.every[self.aliases[0]]
+        mine = [name for name in schema.names if name in needed] or schema.names[:1]
+        table = self.tables[0]
+        table = table.select(*map(backquoted, mine)) if is_spark(table) else table.select(mine)
+        left, right = (Relation(table, {(a, name): name for name in mine}) for a in self.aliases)
+        conditions = self._conjuncts(ref.on) + self._conjuncts(self.query.where)
+        texts = [self.columns.text(c, left.names, right.names) for c in conditions]
+        self._check_joined(ref, texts)
+        suffix, taken = "_right", {name.lower() for name in mine}
+        while any(name.lower() + suffix in taken for name in mine):
+            suffix += "_"
+        shown = left.names | {key: name + suffix for key, name in right.names.items()}
+        call = self._last(ref, left, right, texts, shown, [])
+        more = {} if call.aggregated else {"suffix": suffix}
+        return replace(call, arguments=call.arguments | more, self_join=True)
+
+    def _placed(self) -> tuple[list[list[exp.Expr]], ...]:
+        """The conditions of WHERE by where they are applied: in ON, after a join, on a table."""
+        hows = [ref.how for ref in self.query.tables]
+        places: dict[str, list[list[exp.Expr]]] = {
+            what: [[] for _ in hows] for what in ("on", "joined", "table")
+        }
+        for tree in self._conjuncts(self.query.where):
+            about = self.columns.tables(tree)
+            found = place(about, self.aliases, hows, windowed=self._windowed)
+            places[found.what][found.at].append(tree)
+        return places["on"], places["joined"], places["table"]
+
+    def rows(self) -> Any:
+        """The rows of a query of one table."""
+        query = self.query
+        if query.aggregates:
+            raise query.source.error(
+                "aggregates over one table are not supported", hint="give its result as a table"
+            )
+        relation = self._relation(0, self._needed(), [])
+
+        def text(tree: exp.Expr) -> str:
+            return self.columns.text(tree, relation.names)
+
+        after = self._after(text, None if query.where is None else text(query.where))
+        if is_spark(relation.table):
+            return after.on_spark(relation.table)
+        batch = to_batch(relation.table, "query's")
+        schema = after.schema(batch.schema)
+        return pa.Table.from_batches(after.batches([batch], batch.schema), schema=schema)
+
+    def _after(self, text: Callable[[exp.Expr], str], where: str | None) -> After:
+        """Outputs and what follows, each expression turned into text."""
+        query = self.query
+        outputs = [(name, text(tree)) for name, tree in query.outputs]
+        order = []
+        for item in query.order:
+            over = text(item.this)
+            if query.distinct:
+                own = [name for name, output in outputs if output == over]
+                if not own:
+                    problem = "ORDER BY of SELECT DISTINCT names something that is not selected"
+                    raise query.source.error(f"{problem}: {item.this.sql(dialect='spark')}")
+                over = backquoted(own[0])
+            falling, first = bool(item.args.get("desc")), bool(item.args.get("nulls_first"))
+            order.append(Order(over, falling, first))
+        return After(outputs, where, query.distinct, order, query.limit, query.offset)
+
+    def _conjuncts(self, tree: exp.Expr | None) -> list[exp.Expr]:
+        if tree is None:
+            return []
+        return [part.unnest() for part in tree.flatten()] if isinstance(tree, exp.And) else [tree]
+
+    def _needed(self) -> set[tuple[str, str]]:
+        query = self.query
+        trees = [tree for _, tree in query.outputs] + query.groups
+        trees += [item.this for item in query.order]
+        trees += [tree for tree in (query.where, query.having) if tree is not None]
+        scoped = [(tree, self.columns) for tree in trees]
+        scoped += [
+            (ref.on, self._columns_of_on(at))
+            for at, ref in enumerate(query.tables)
+            if ref.on is not None
+        ]
+        needed = {scope.of(node) for tree, scope in scoped for node in tree.find_all(exp.Column)}
+        for alias, names in zip(self.aliases, self._window_columns(), strict=False):
+            needed |= {(alias, name) for name in names}
+        return needed
+
+    def _window_columns(self) -> tuple[list[str], list[str]]:
+        """Columns that the window reads, of each side."""
+        window, order_by = self._window()
+        columns: tuple[list[str], list[str]] = [], []
+        if isinstance(window, TimeWindow):
+            columns[0].append(window.left_time)
+            columns[1].append(window.right_time)
+        if order_by is not None:
+            pair = (order_by, order_by) if isinstance(order_by, str) else order_by
+            columns[0].append(pair[0])
+            columns[1].append(pair[1])
+        return columns
+
+    def _window(self) -> tuple[Window | None, Any]:
+        """The window in the tables' own column names, and what orders rows."""
+        if self.given_window is not None:
+            window, order_by = self.given_window
+            return window, order_by
+        clause = self.clause
+        if clause is None:
+            return None, None
+        pair = self._pair(clause.columns)
+        if clause.size is not None:
+            return CountWindow(clause.size, clause.slide), pair
+        if pair is None:
+            pair = self._time_column(0), self._time_column(1)
+        return TimeWindow(clause.length, time=pair), None
+
+    def _pair(self, columns: tuple[str, ...]) -> tuple[str, str] | None:
+        if not columns:
+            return None
+        names = [column.split(".")[-1] for column in columns]
+        return names[0], names[-1]
+
+    def _time_column(self, at: int) -> str:
+        ref = self.query.tables[at]
+        schema = self.columns.every[self.aliases[at]]
+        times = [
+            f.name for f in schema if pa.types.is_timestamp(f.type) or pa.types.is_date(f.type)
+        ]
+        if len(times) != 1:
+            raise WindowError(
+                f"WITHIN needs to know the time column of {ref.alias!r}, which has "
+                f"{len(times) or 'no'} columns with a time: write WITHIN 10 minutes ON ts"
+            )
+        return str(times[0])
+
+    def _relation(
+        self, at: int, needed: set[tuple[str, str]], conditions: list[exp.Expr]
+    ) -> Relation:
+        """The columns that matter, under names that no other table has."""
+        alias, table = self.aliases[at], self.tables[at]
+        mine = [name for name in self.columns.every[alias].names if (alias, name) in needed]
+        mine = mine or self.columns.every[alias].names[:1]
+        names = {(alias, name): self.names[alias, name] for name in mine}
+        if is_spark(table):
+            chosen = table.selectExpr(
+                *[f"{backquoted(name)} AS {backquoted(new)}" for (_, name), new in names.items()]
+            )
+        else:
+            chosen = table.select(mine).rename_columns(list(names.values()))
+        return self._filtered(Relation(chosen, names), conditions)
+
+    def _filtered(self, relation: Relation, conditions: list[exp.Expr]) -> Relation:
+        for tree in conditions:
+            where = self.columns.text(tree, relation.names)
+            relation = replace(relation, table=filtered(relation.table, where))
+        return relation
+
+    def _last(
+        self,
+        ref: TableRef,
+        left: Relation,
+        right: Relation,
+        on: list[str],
+        shown: Names,
+        conditions: list[exp.Expr],
+    ) -> Call:
+        """The last join; its result has the columns `shown`, and is filtered by the conditions."""
+        window, order_by = self._renamed_window(left, right)
+        arguments: dict[str, Any] = {"on": on, "window": window, "order_by": order_by}
+        query = self.query
+        if not query.aggregates:
+            arguments["how"] = ref.how
+            where = exp.and_(*conditions) if conditions else None
+
+            def text(tree: exp.Expr) -> str:
+                return self.columns.text(tree, shown)
+
+            after = self._after(text, None if where is None else text(where))
+            return Call(left, right, arguments, False, after, self.kind)
+        if ref.how != "inner":
+            raise query.source.error(
+                f"aggregates over a {ref.how} join are not supported", hint="use JOIN"
+            )
+        groups = {
+            f"g{at}": self.columns.text(tree, left.names, right.names)
+            for at, tree in enumerate(query.groups)
+        }
+        aggs: dict[str, str] = {}
+
+        def over(tree: exp.Expr) -> str:
+            return self._over_groups(tree, groups, aggs, left, right)
+
+        having = None if query.having is None else over(query.having)
+        after = self._after(over, having)
+        aggs = aggs or {"a0": "count(*)"}
+        arguments |= {"group_by": groups, "aggs": aggs}
+        return Call(left, right, arguments, True, after, self.kind)
+
+    def _over_groups(
+        self,
+        tree: exp.Expr,
+        groups: dict[str, str],
+        aggs: dict[str, str],
+        left: Relation,
+        right: Relation,
+    ) -> str:
+        """An output as an expression over groups and aggregates."""
+        texts = {text: name for name, text in groups.items()}
+
+        def replaced(node: exp.Expr) -> exp.Expr:
+            if is_aggregate(node):
+                text = self.columns.text(node, left.names, right.names)
+                name = next((n for n, t in aggs.items() if t == text), f"a{len(aggs)}")
+                aggs[name] = text
+                return exp.column(name)
+            if not list(node.find_all(exp.Anonymous)) or not any(
+                is_aggregate(inner) for inner in node.find_all(exp.Anonymous)
+            ):
+                if list(node.find_all(exp.Column)):
+                    group = texts.get(self.columns.text(node, left.names, right.names))
+                    if group is not None:
+                        return exp.column(group)
+                if isinstance(node, exp.Column):
+                    raise self.query.source.error(
+                        "a column outside of an aggregate must be in GROUP BY", node
+                    )
+            for key, value in list(node.args.items()):
+                if isinstance(value, exp.Expr):
+                    node.set(key, replaced(value))
+                elif isinstance(value, list):
+                    kept = [replaced(v) if isinstance(v, exp.Expr) else v for v in value]
+                    node.set(key, kept)
+            return node
+
+        return replaced(tree.copy()).sql(dialect="spark")
+
+    def _renamed_window(self, left: Relation, right: Relation) -> tuple[Window | None, Any]:
+        window, order_by = self._window()
+        sides = self.aliases[:2]
+
+        def of(at: int, name: str) -> str:
+            names = (left, right)[at].names
+            if (sides[at], name) not in names:
+                known = self.columns.every[sides[at]].names
+                raise WindowError(
+                    f"the window's column {name!r} is not in {sides[at]!r}: {nearest(name, known)}"
+                )
+            return names[sides[at], name]
+
+        if isinstance(window, TimeWindow):
+            window = replace(window, time=(of(0, window.left_time), of(1, window.right_time)))
+        if order_by is not None:
+            pair = (order_by, order_by) if isinstance(order_by, str) else order_by
+            order_by = of(0, pair[0]), of(1, pair[1])
+        return window, order_by

@@ -1,0 +1,193 @@
+"""Many threads at once: one operator they share, and joins of their own side by side."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import thetajoin as tj
+from strategies import all_ids, ids
+from thetajoin.aggregate.stream import StreamAggregate
+
+THREADS, PUSHES, ROWS = 4, 25, 6
+
+
+@pytest.fixture(autouse=True)
+def _switch_often() -> Iterator[None]:
+    """Threads take turns every few instructions, so that what can go wrong does."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def together(work: Callable[[int], Any]) -> list[Any]:
+    """The results of all threads, which begin at the same time."""
+    start = threading.Barrier(THREADS)
+
+    def begin(number: int) -> Any:
+        start.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(begin, range(THREADS)))
+
+
+def batch(side: str, thread: int, push: int) -> pa.Table:
+    first = (thread * PUSHES + push) * ROWS
+    numbers = range(first, first + ROWS)
+    return pa.table(
+        {
+            "lid" if side == "l" else "rid": numbers,
+            "a": [(7 * n + (side == "r")) % 11 for n in numbers],
+            "t": [0] * ROWS,
+        }
+    )
+
+
+def expected() -> Counter[tuple[int | None, int | None]]:
+    numbers = range(THREADS * PUSHES * ROWS)
+    return Counter((l, r) for l in numbers for r in numbers if 7 * l % 11 > (7 * r + 1) % 11 + 6)
+
+
+def unmatched(pairs: Counter[Any], side: int) -> Counter[Any]:
+    found = {pair[side] for pair in pairs}
+    missing = [n for n in range(THREADS * PUSHES * ROWS) if n not in found]
+    return Counter((n, None) if side == 0 else (None, n) for n in missing)
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+@pytest.mark.parametrize("index", ["auto", "b_plus_tree"])
+def test_one_join_that_all_threads_push_to(how: str, index: str) -> None:
+    join = tj.StreamJoin(
+        "l.a > r.a + 6", how=how, window=tj.TimeWindow(5, time="t"), index=index, head_rows=16
+    )
+    schemas = batch("l", 0, 0).schema, batch("r", 0, 0).schema
+    join.push(*(schema.empty_table() for schema in schemas))
+
+    def push(thread: int) -> list[pa.Table]:
+        got = []
+        for at in range(PUSHES):
+            got.append(join.push(batch("l", thread, at), batch("r", thread, at)))
+            assert join.stats.left_rows % ROWS == 0
+            join.advance(0)
+        return got
+
+    results = [table for tables in together(push) for table in tables]
+    pairs = expected()
+    want = pairs if how == "inner" else pairs + unmatched(pairs, 0) + unmatched(pairs, 1)
+    assert all_ids([*results, join.finish()]) == want
+    assert join.stats.left_rows == THREADS * PUSHES * ROWS
+    assert join.stats.pairs == pairs.total()
+
+
+def test_a_join_that_begins_in_all_threads() -> None:
+    """Rows that wait for the other side's columns are taken in once."""
+    join = tj.StreamJoin("l.a > r.a + 6", window=tj.FullHistory())
+
+    def push(thread: int) -> list[pa.Table]:
+        got = []
+        for at in range(PUSHES):
+            got.append(join.push(left=batch("l", thread, at)))
+            got.append(join.push(right=batch("r", thread, at)))
+        return got
+
+    results = [table for tables in together(push) for table in tables if table.num_columns]
+    assert all_ids(results) == expected()
+
+
+def test_snapshots_while_others_push() -> None:
+    """A snapshot holds whole pushes: what it finds later is what it had not found before."""
+    join = tj.StreamJoin("l.a > r.a + 6", window=tj.FullHistory(), head_rows=16)
+    taken: list[bytes] = []
+
+    def push(thread: int) -> None:
+        for at in range(PUSHES):
+            join.push(batch("l", thread, at), batch("r", thread, at))
+            if thread == 0:
+                taken.append(join.snapshot())
+
+    together(push)
+    for data in taken[::5]:
+        restored = tj.StreamJoin.restore(data)
+        stats = restored.stats
+        assert stats.left_rows == stats.right_rows
+        probe = pa.table({"rid": [-1], "a": [-99], "t": [0]})
+        assert restored.push(right=probe).num_rows == stats.left_rows
+
+
+def test_totals_that_all_threads_push_to() -> None:
+    totals = StreamAggregate(
+        "l.a > r.a + 6",
+        aggs={"n": "count(*)", "s": "sum(r.rid)"},
+        window=tj.FullHistory(),
+        left_schema=batch("l", 0, 0).schema,
+        right_schema=batch("r", 0, 0).schema,
+    )
+
+    def push(thread: int) -> None:
+        for at in range(PUSHES):
+            totals.push(batch("l", thread, at), batch("r", thread, at))
+
+    together(push)
+    pairs = expected()
+    want = {"n": [pairs.total()], "s": [sum(r for _, r in pairs)]}
+    assert totals.result().to_pydict() == want
+
+
+def tables(rows: int) -> tuple[pa.Table, pa.Table]:
+    left = pa.table({"lid": range(rows), "a": [7 * n % 11 for n in range(rows)]})
+    return left, pa.table({"rid": range(rows), "a": [(7 * n + 1) % 11 for n in range(rows)]})
+
+
+def test_joins_side_by_side() -> None:
+    left, right = tables(600)
+    want = ids(tj.join(left, right, "l.a > r.a + 6"))
+    for got in together(lambda _: [tj.join(left, right, "l.a > r.a + 6") for _ in range(5)]):
+        assert all(ids(table) == want for table in got)
+
+
+def test_batches_that_all_threads_take_from() -> None:
+    left, right = tables(600)
+    batches = tj.join_batches(left, right, "l.a > r.a + 6", chunk_rows=64, threads=1)
+    got = [batch for taken in together(lambda _: list(batches)) for batch in taken]
+    assert ids(pa.Table.from_batches(got)) == ids(tj.join(left, right, "l.a > r.a + 6"))
+
+
+FIRST_USE = """
+import threading, pyarrow as pa
+import thetajoin as tj
+table = pa.table({"a": range(50), "b": [n % 7 for n in range(50)]})
+start, got = threading.Barrier(6), []
+def work(number):
+    start.wait()
+    on = ["l.a < r.a", "l.a < r.a AND l.b > r.b", "ABS(l.a - r.a) <= 3"][number % 3]
+    got.append((number % 3, tj.join(table, table, on).num_rows))
+threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(sorted(got))
+"""
+
+
+def test_first_use_in_many_threads() -> None:
+    """Imports and compiled kernels are loaded while six threads ask for them."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_USE], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    a = range(50)
+    near = sum(abs(x - y) <= 3 for x in a for y in a)
+    both = sum(x < y and x % 7 > y % 7 for x in a for y in a)
+    want = sorted([(0, 1225), (0, 1225), (1, both), (1, both), (2, near), (2, near)])
+    assert done.stdout.strip() == str(want)

@@ -1,0 +1,52 @@
+"""Segment files: a file that is not as it was written is never used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import thetajoin as tj
+from thetajoin.engine.block import Block
+from thetajoin.engine.blockfile import DamagedError, read_block, write_block
+from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.options import Options
+from thetajoin.index.shape import Shape
+
+OPTIONS = Options(head_rows=0, merge="inline", index="po_join")
+
+
+def segment(rows: int) -> tuple[Block, list[Shape]]:
+    numbers = np.arange(rows)
+    table = pa.record_batch({"a": numbers % 7, "s": [f"row {n}" for n in numbers]})
+    core = JoinCore(
+        JoinConfig(
+            "l.a < r.a", table.schema, table.schema, window=tj.FullHistory(), options=OPTIONS
+        )
+    )
+    list(core.run(table, None))
+    return core.stores["l"].segments[0], [part.views["l"].shape for part in core.parts]
+
+
+def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
+    block, shapes = segment(40)
+    read = read_block(tmp_path / write_block(tmp_path, block), shapes, owes=False)
+    read._check()
+    assert read.table.equals(block.table)
+
+
+@pytest.mark.parametrize("rows", [40, 400])
+def test_no_changed_bit_goes_unseen(tmp_path: Path, rows: int) -> None:
+    """Also not in the header's length: behind a header there may be room that nobody misses."""
+    block, shapes = segment(rows)
+    path = tmp_path / write_block(tmp_path, block)
+    whole = path.read_bytes()
+    for at in [*range(64), *range(64, len(whole), 501)]:
+        for bit in range(8):
+            changed = bytearray(whole)
+            changed[at] ^= 1 << bit
+            path.write_bytes(bytes(changed))
+            with pytest.raises(DamagedError):
+                read_block(path, shapes, owes=False)

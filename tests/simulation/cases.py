@@ -1,0 +1,287 @@
+"""What is joined: a fixed list, so that nothing is compiled twice.
+
+Rows without an id are what finds units that disagree: many of them are equal, or equal in all that
+a careless hash looks at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+import naive
+import thetajoin as tj
+from naive import Predicate, Row
+from thetajoin.aggregate.run import AggConfig
+from thetajoin.engine.core import JoinConfig
+from thetajoin.spark.spec import UnitSpec
+
+EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
+# The tag of rows that only serve to move a count window past all others.
+END = "end"
+
+INT, TEXT, REAL = pa.int64(), pa.string(), pa.float64()
+TYPES = {
+    "id": INT,
+    **dict.fromkeys("abkpqo", INT),
+    **dict.fromkeys("xy", REAL),
+    "s": TEXT,
+    "m": pa.list_(INT),
+    "n": pa.list_(INT),
+    "z": pa.list_(pa.list_(INT)),
+    "t": pa.timestamp("us", "UTC"),
+    "u": pa.timestamp("us", "UTC"),
+    "tag": TEXT,
+}
+
+
+def schema(names: str) -> pa.Schema:
+    """The columns with these names, an event time and a tag."""
+    return pa.schema([(name, TYPES[name]) for name in [*names.split(), "t", "tag"]])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A condition, as text and as the oracle has it, and its columns on both sides."""
+
+    on: str
+    pred: Predicate
+    columns: str
+    group: str = ""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Both sides' columns."""
+        return schema(self.columns)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether no two rows are equal."""
+        return self.columns.startswith("id")
+
+
+def _even_sum(l: Row, r: Row) -> bool | None:
+    total = naive.arithmetic("+", l["a"], r["b"])
+    return None if total is None else total % 2 == 0
+
+
+def _compare(left: str, op: str, right: str) -> Predicate:
+    return naive.conj((left, op, right))
+
+
+CASES = (
+    Case("l.a < r.a", _compare("a", "<", "a"), "id a b", "a"),
+    Case("l.a <= r.a AND l.b > r.b", naive.conj(("a", "<=", "a"), ("b", ">", "b")), "id a b", "b"),
+    Case("ABS(l.a - r.b) <= 1", naive.band("a", "b", "<=", 1), "id a b"),
+    Case("l.a = r.a AND l.b <= r.b", naive.conj(("a", "=", "a"), ("b", "<=", "b")), "id a b", "a"),
+    Case("l.a != r.b", _compare("a", "!=", "b"), "id a b"),
+    Case(
+        "l.a < r.a OR l.b >= r.b",
+        naive.any_of(_compare("a", "<", "a"), _compare("b", ">=", "b")),
+        "id a b",
+    ),
+    Case(
+        "l.a <= r.a AND (l.a + r.b) % 2 = 0",
+        naive.all_of(_compare("a", "<=", "a"), _even_sum),
+        "id a b",
+    ),
+    Case("l.k <= r.k", _compare("k", "<=", "k"), "k p q", "k"),
+    Case("l.k = r.k", _compare("k", "=", "k"), "k p q"),
+    Case("l.p < r.q", _compare("p", "<", "q"), "k p q", "p"),
+    Case("l.k = r.k AND l.p >= r.p", naive.conj(("k", "=", "k"), ("p", ">=", "p")), "k p q"),
+    Case("ABS(l.k - r.k) <= 1", naive.band("k", "k", "<=", 1), "k p q"),
+    Case("l.x <= r.x", _compare("x", "<=", "x"), "x y", "x"),
+    Case("l.x >= r.y AND l.y != r.x", naive.conj(("x", ">=", "y"), ("y", "!=", "x")), "x y"),
+    Case("l.s <= r.s", _compare("s", "<=", "s"), "s k", "k"),
+    Case("l.s = r.s AND l.k < r.k", naive.conj(("s", "=", "s"), ("k", "<", "k")), "s k"),
+    Case("l.k >= r.k", _compare("k", ">=", "k"), "k m n z"),
+)
+# Case, and what follows it, are drawn by the share of work a kind is worth.
+WINDOWS: tuple[tuple[Any, naive.Window], ...] = (
+    (
+        tj.TimeWindow("3 seconds", time="t"),
+        naive.Time(timedelta(seconds=3), timedelta(seconds=3)),
+    ),
+    (
+        tj.TimeWindow(before="4 seconds", after="1 second", time="t"),
+        naive.Time(timedelta(seconds=4), timedelta(seconds=1)),
+    ),
+    (
+        tj.TimeWindow(after="2500 ms", time=("t", "t")),
+        naive.Time(timedelta(), timedelta(seconds=2.5)),
+    ),
+    (tj.CountWindow(3), naive.Count(3)),
+    (tj.CountWindow(4, slide=2), naive.Count(4, 2)),
+    (tj.CountWindow(2, slide=3), naive.Count(2, 3)),
+    (tj.CountWindow(50), naive.Count(50)),
+    (tj.FullHistory(), naive.Full()),
+)
+HOWS = ("inner", "left", "right", "full", "semi", "anti")
+AGGS = {"n": "count(*)", "s": "sum(r.{0})", "lo": "min(r.{0})", "hi": "max(r.{0})"}
+
+
+@dataclass(frozen=True)
+class Join:
+    """One join of the list: everything but its rows and its cluster."""
+
+    case: Case
+    at: int
+    how: str = "inner"
+    self_join: bool = False
+    totals: bool = False
+    units: int = 1
+    # Milliseconds by which left rows may be behind the watermark, because another join made them.
+    lag: int = 0
+
+    @property
+    def window(self) -> naive.Window:
+        """The oracle's window."""
+        return WINDOWS[self.at][1]
+
+    @property
+    def timed(self) -> bool:
+        """Whether event time counts."""
+        return isinstance(self.window, naive.Time)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the order of rows counts."""
+        return isinstance(self.window, naive.Count)
+
+    @property
+    def order_by(self) -> tuple[str, str] | None:
+        """The columns that order rows."""
+        return ("t", "t") if self.counted else None
+
+    def __str__(self) -> str:
+        kind = "self-join" if self.self_join else self.how
+        totals = " totals" if self.totals else ""
+        lag = f", left rows {self.lag} ms behind" if self.lag else ""
+        return f"{kind}{totals} ON {self.case.on}, {WINDOWS[self.at][0]}, {self.units} units{lag}"
+
+
+def draw_join(rng: Random) -> Join:
+    """A join, by chance."""
+    case = rng.choice(CASES)
+    at = rng.randrange(len(WINDOWS))
+    kind = rng.random()
+    units = rng.choice((1, 2, 2, 3, 3, 4, 5))
+    if kind < 0.15:
+        return Join(case, at, self_join=True, units=units)
+    if kind < 0.25 and case.group:
+        return Join(case, at, totals=True, units=units)
+    full_history = isinstance(WINDOWS[at][1], naive.Full)
+    how = rng.choice(("inner", "semi") if full_history else HOWS)
+    timed = isinstance(WINDOWS[at][1], naive.Time)
+    lag = 2000 if timed and rng.random() < 0.1 else 0
+    return Join(case, at, how, units=1 if how == "full" else units, lag=lag)
+
+
+@cache
+def unit_spec(join: Join) -> UnitSpec:
+    """The join as Spark's units are told of it."""
+    window, order_by = WINDOWS[join.at][0], join.order_by
+    schema = join.case.schema
+    if join.totals:
+        group = join.case.group
+        aggs = {name: text.format(group) for name, text in AGGS.items()}
+        config = AggConfig(
+            join.case.on, schema, schema, (f"l.{group}",), aggs, window=window, order_by=order_by
+        )
+        return UnitSpec.of(
+            config.core().config, {}, units=join.units, totals=(config.group_by, dict(aggs))
+        )
+    config = JoinConfig(
+        join.case.on,
+        schema,
+        schema,
+        how=join.how,
+        window=window,
+        order_by=order_by,
+        self_join=join.self_join,
+    )
+    return UnitSpec.of(config, {}, units=join.units, lags=(1000 * join.lag, 0))
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+SMALL = (-1, 0, 0, 1, 1, 2, None)
+REALS = (float("nan"), 0.0, -0.0, 1.5, -1.5, float("inf"), None)
+TEXTS = ("", "a", "ab", "b", "é", None)
+LISTS = ([1, 2], [3], [1], [2, 3], [], [None], None)
+NESTED = ([[1, 2], [3]], [[1], [2, 3]], [[], [1, 2, 3]], [[]], [], None)
+VALUES: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys("abkpq", SMALL),
+    **dict.fromkeys("xy", REALS),
+    "s": TEXTS,
+    "m": LISTS,
+    "n": LISTS,
+    "z": NESTED,
+}
+
+
+@dataclass
+class Rows:
+    """Draws rows of a case; `now` is about where their event times are, in milliseconds."""
+
+    case: Case
+    rng: Random
+    now: int = 0
+    made: int = 0
+
+    def draw(self, number: int) -> list[Row]:
+        """Some rows, of which some are equal."""
+        rows: list[Row] = []
+        for _ in range(number):
+            if rows and not self.case.has_ids and self.rng.random() < 0.25:
+                rows.append(dict(self.rng.choice(rows)))
+            else:
+                rows.append(self._row())
+        return rows
+
+    def _row(self) -> Row:
+        rng = self.rng
+        row: Row = {}
+        for name in self.case.columns.split():
+            if name == "id":
+                row[name] = self.made
+                self.made += 1
+            else:
+                row[name] = rng.choice(VALUES[name])
+        if "q" in row and rng.random() < 0.5:
+            # Two rows whose values are the same and in different columns.
+            row["k"], value = 1, rng.randrange(2)
+            row["p"], row["q"] = rng.choice(((value, None), (None, value)))
+        # Few different times, so that they tie and lie on the bounds of windows and watermarks.
+        row["t"] = None if rng.random() < 0.05 else at(self.now + 500 * rng.randint(-6, 4))
+        row["tag"] = None
+        return row
+
+    def closing(self, number: int) -> list[Row]:
+        """Rows that match nothing."""
+        names = self.case.columns.split()
+        row = dict.fromkeys(names) | {"t": at(10**9), "tag": END}
+        ids = range(10**6, 10**6 + number)
+        return [row | ({"id": id_} if self.case.has_ids else {}) for id_ in ids]
+
+
+def at(milliseconds: int) -> datetime:
+    """A point in event time."""
+    return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def millis(time: datetime) -> int:
+    """Since 1970, as Spark's watermark counts."""
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def plain(value: Any) -> Any:
+    """A value that is equal to another only where the two cannot be told apart."""
+    if isinstance(value, float):
+        return repr(value)
+    return tuple(map(plain, value)) if isinstance(value, list) else value

@@ -1,0 +1,201 @@
+"""One history: a join, micro-batches and faults drawn from a seed, run, and judged by the oracle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import naive
+from naive import Pair, Push, Row
+from simulation.cases import END, Join, Rows, at, draw_join, millis, plain, unit_spec
+from simulation.cluster import Cluster, MicroBatch, Settings, pack, table_of
+from simulation.totals import Totals, naive_totals, totals_of
+from simulation.world import World
+from thetajoin.spark.pack import unpack
+from thetajoin.spark.unit import JoinUnit
+
+# Past all rows' times.
+FAR = millis(at(10**8))
+
+
+@dataclass
+class Outcome:
+    """What came of a history; `wrong` says in one line what is wrong with it."""
+
+    seed: int
+    join: Join
+    batches: int
+    wrong: str = ""
+    evidence: str = ""
+    faults: Counter[str] = field(default_factory=Counter)
+    origins: Counter[str] = field(default_factory=Counter)
+    rows: int = 0
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{n} x {what}" for what, n in sorted(self.faults.items())) or "none"
+        return (
+            f"history {self.seed}: {self.wrong}\n  {self.join}; {self.batches} micro-batches; "
+            f"faults: {faults}\n  again: thetajoin bench simulate --histories 1 --seed {self.seed}"
+        )
+
+
+def run_history(seed: int, folder: Path, settings: Settings | None = None) -> Outcome:
+    """Draw, run and judge the history of a seed; the folder is for its files."""
+    rng = Random(seed)
+    join = draw_join(rng)
+    batches = list(draw_batches(join, rng))
+    outcome = Outcome(seed, join, len(batches))
+    given = settings or Settings(reuse=rng.random() < 0.85)
+    root = folder / f"history-{seed}"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    try:
+        with World(rng, root) as world, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a disk that is full
+            world.reuse(given.reuse)
+            outcome.faults = world.faults
+            unit_class = Totals if join.totals else JoinUnit
+            cluster = Cluster(world, unit_spec(join), unit_class, given)
+            for batch in batches:
+                cluster.run(batch)
+            world.faults["disk full at a write"] += world.disk.full
+        late = _judge(outcome, join, batches, cluster)
+        numbers = [json.loads(text) for text in cluster.numbers]
+        outcome.origins.update(unit["from"] for unit in numbers)
+        counted = sum(unit["late_rows"] for unit in numbers)
+        if not outcome.wrong and counted != late:
+            outcome.wrong = f"{late} rows are late, {counted} were counted"
+        if not outcome.wrong and world.troubles:
+            outcome.wrong = world.troubles[0]
+    except Exception as error:
+        outcome.wrong = f"{type(error).__name__}: {error}".splitlines()[0]
+        outcome.evidence = traceback.format_exc()
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return outcome
+
+
+# --- what happens --------------------------------------------------------------------------------
+
+
+def draw_batches(join: Join, rng: Random) -> Iterator[MicroBatch]:
+    """Micro-batches, and at the end one that nothing is left after."""
+    rows = Rows(join.case, rng)
+    watermark = 0
+    most = rng.choice((2, 4, 4, 7))
+    for _ in range(rng.randint(2, 6)):
+        if join.timed and rng.random() < 0.15:
+            yield MicroBatch([], [], watermark)  # only the watermark has moved
+        left = rows.draw(rng.randint(0, most))
+        right = [] if join.self_join else rows.draw(rng.randint(0, most))
+        yield MicroBatch(left, right, watermark)
+        if join.timed:
+            watermark = max(watermark, rng.choice(_watermarks(rows.now, watermark)))
+        rows.now += 500 * rng.randint(0, 4)
+    if join.timed:
+        yield MicroBatch([], [], FAR)
+    elif join.counted:
+        window = join.window
+        assert isinstance(window, naive.Count)
+        past = rows.closing(window.size + window.slide)
+        yield MicroBatch(past, [] if join.self_join else past)
+
+
+def _watermarks(now: int, watermark: int) -> tuple[int, ...]:
+    """Where the watermark may go: nowhere, behind the rows, among them, past them."""
+    steps = [millis(at(now + 500 * by)) for by in (-6, -3, -1, 0, 3)]
+    return (watermark, watermark, *steps, *steps[:3], steps[0] + 1, steps[1] - 1)
+
+
+# --- what is right -------------------------------------------------------------------------------
+
+
+def _judge(outcome: Outcome, join: Join, batches: Sequence[MicroBatch], cluster: Cluster) -> int:
+    """Compare pair by pair; gives the number of late rows."""
+    late, steps = _on_time(join, batches)
+    pairs = _expected(join, [_ordered(join, step) for step in steps])
+    if join.totals:
+        got: Any = totals_of(cluster.spec, cluster.rows)
+        wanted: Any = naive_totals(cluster.spec, pairs)
+    else:
+        width = len(join.case.schema.names)
+        tag = width - 1
+        made = [tuple(map(plain, row)) for row in cluster.rows]
+        got = Counter(row for row in made if END not in (row[tag], row[-1]))
+        wanted = Counter(_row(join, pair) for pair in pairs)
+    outcome.rows = sum(wanted.values()) if isinstance(wanted, Counter) else len(wanted)
+    outcome.wrong = _difference(got, wanted)
+    return late
+
+
+def _difference(got: Any, wanted: Any) -> str:
+    if got == wanted:
+        return ""
+    if not isinstance(wanted, Counter):
+        groups = {*got, *wanted}
+        wrong = sorted((g for g in groups if got.get(g) != wanted.get(g)), key=repr)
+        first = wrong[0]
+        return f"group {first}: {got.get(first)} and not {wanted.get(first)}"
+    missing, extra = wanted - got, got - wanted
+    example = next(iter(missing or extra))
+    return (
+        f"of {sum(wanted.values())} rows {sum(missing.values())} missing, "
+        f"{sum(extra.values())} too many, such as {example}"
+    )
+
+
+def _row(join: Join, pair: Pair) -> tuple[Any, ...]:
+    names = join.case.schema.names
+    sides = pair[:1] if join.how in ("semi", "anti") else pair
+    return tuple(None if row is None else plain(row[name]) for row in sides for name in names)
+
+
+def _on_time(join: Join, batches: Sequence[MicroBatch]) -> tuple[int, list[Push]]:
+    """The micro-batches without late rows: those behind the watermark of the one before."""
+    late, before, begun, steps = 0, 0, False, []
+
+    def kept(rows: list[Row], lag: int) -> list[Row]:
+        nonlocal late
+        bound = before - lag if join.timed else 0
+        found = [r for r in rows if r["t"] is None or millis(r["t"]) >= bound]
+        late += len(rows) - len(found)
+        return found
+
+    for batch in batches:
+        steps.append(Push(kept(batch.left, join.lag), kept(batch.right, 0)))
+        # A unit learns of the watermark with its first rows.
+        begun = begun or bool(batch.left or batch.right)
+        before = batch.watermark if begun else 0
+    return late, steps
+
+
+def _ordered(join: Join, step: Push) -> Push:
+    """Rows that tie in a count window's order, as the units take them."""
+    if not join.counted:
+        return step
+    sides = []
+    for side, rows in enumerate((step.left, step.right)):
+        schema = join.case.schema
+        blobs = [row.column(2)[0].as_py() for row in pack(side, 1, [table_of(list(rows), schema)])]
+        sides.append(unpack(blobs, schema, "t").to_pylist())
+    return Push(*sides)
+
+
+def _expected(join: Join, steps: list[Push]) -> list[Pair]:
+    """What the oracle gives, without the rows that only close the stream."""
+    pred, window, order_by = join.case.pred, join.window, join.order_by
+    if join.self_join:
+        rows = [row for step in steps for _, row in naive.arrivals(step.left, [], "t")]
+        pairs = naive.naive_self_join(rows, pred, window=window)
+    else:
+        result = naive.naive_stream(steps, pred, how=join.how, window=window, order_by=order_by)
+        pairs = result.rows
+    return [pair for pair in pairs if not any(row and row["tag"] == END for row in pair)]

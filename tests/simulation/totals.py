@@ -1,0 +1,98 @@
+"""Partial aggregates of a history added up, as Spark would, and what the oracle makes of the pairs.
+
+Each is a dictionary of groups; a group has its number of pairs, and each term's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache, cmp_to_key
+from typing import Any
+
+import pyarrow as pa
+
+import naive
+from naive import Pair
+from simulation.cases import plain
+from thetajoin.aggregate.run import AggConfig
+from thetajoin.aggregate.spec import AggSpec
+from thetajoin.spark.aggregate import TotalsUnit
+from thetajoin.spark.spec import UnitSpec
+
+ByGroup = dict[Any, tuple[Any, ...]]
+_LEAST_FIRST = cmp_to_key(lambda a, b: naive.order(a, b) or 0)
+
+
+@cache
+def _spec(on: str, schemas: tuple[bytes, bytes], group: str, aggs: tuple[Any, ...]) -> AggSpec:
+    left, right = (pa.ipc.read_schema(pa.py_buffer(schema)) for schema in schemas)
+    return AggConfig(on, left, right, (group,), dict(aggs)).spec()
+
+
+def agg_spec(spec: UnitSpec) -> AggSpec:
+    """The aggregates of a join."""
+    assert spec.totals is not None
+    (group,), aggs = spec.totals
+    schemas = spec.left_schema, spec.right_schema
+    return _spec(spec.on, schemas, group, tuple(aggs.items()))
+
+
+class Totals(TotalsUnit):
+    """A unit that does not read its aggregates anew for each task."""
+
+    @property
+    def _aggregates(self) -> AggSpec:
+        return agg_spec(self._spec)
+
+
+def totals_of(spec: UnitSpec, rows: Iterable[Sequence[Any]]) -> ByGroup:
+    """Partial rows (group, pairs, terms) by group."""
+    parts: dict[Any, list[Sequence[Any]]] = {}
+    for row in rows:
+        parts.setdefault(_key(row[0]), []).append(row[1:])
+    kinds = ["count", *(term.kind for term in agg_spec(spec).terms)]
+    return {
+        group: tuple(
+            _total(kind, values) for kind, values in zip(kinds, zip(*of, strict=True), strict=True)
+        )
+        for group, of in parts.items()
+    }
+
+
+def naive_totals(spec: UnitSpec, pairs: Iterable[Pair]) -> ByGroup:
+    """The same from the pairs."""
+    assert spec.totals is not None
+    column = spec.totals[0][0].removeprefix("l.")
+    terms = agg_spec(spec).terms
+    groups: dict[Any, list[Any]] = {}
+    for left, right in pairs:
+        assert left is not None
+        assert right is not None
+        groups.setdefault(_key(left[column]), []).append(right[column])
+    return {
+        group: (
+            len(values),
+            *(
+                sum(v is not None for v in values)
+                if term.kind == "count"
+                else _total(term.kind, values)
+                for term in terms
+            ),
+        )
+        for group, values in groups.items()
+    }
+
+
+def _total(kind: str, values: Sequence[Any]) -> Any:
+    there = [value for value in values if value is not None]
+    if not there:
+        return None
+    if kind in ("min", "max"):
+        ordered = sorted(there, key=_LEAST_FIRST)
+        return _key(ordered[0 if kind == "min" else -1])
+    return _key(sum(there))
+
+
+def _key(value: Any) -> Any:
+    """Grouped as Spark does: one zero, one NaN."""
+    return plain(value + 0.0) if isinstance(value, float) else value
