@@ -47,7 +47,7 @@ def values(draw: Draw, kind: Kind, code: str, size: int) -> list[Any]:
 
 
 def _pool(draw: Draw, kind: Kind, code: str) -> Sequence[Any]:
-    style = draw.weighted({"narrow": 7, "extreme": 2, "wide": 1})
+    style = draw.weighted({"narrow": 7, "extreme": 1.2, "wide": 1})
     name = kind.name
     if name in ("int", "uint"):
         return _integers(draw, kind, style)

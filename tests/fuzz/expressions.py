@@ -104,7 +104,7 @@ def _number(draw: Draw, node: Node, found: list[Node]) -> Node | None:
         return None
     if to.name == "decimal" and kind.name == "float":
         return None
-    return cast(draw.pick(("cast", "try_cast")) if to.name == "int" else "cast", node, to)
+    return cast(draw.pick(("cast", "try_cast", "try_cast")) if to.name == "int" else "cast", node, to)
 
 
 _NUMBERS = (
@@ -177,7 +177,7 @@ def counted(draw: Draw, side: str, table: Table) -> Node | None:
     node = draw.pick(found)
     if family == "text":
         if draw.chance(0.3):
-            return cast(draw.pick(("cast", "try_cast")), node, draw.pick((INT, LONG)))
+            return cast(draw.pick(("cast", *["try_cast"] * 9)), node, draw.pick((INT, LONG)))
         return Node("length", INT, (node,))
     if family == "bool":
         return cast("cast", node, INT)

@@ -93,6 +93,7 @@ def applied(node: Node, values: list[Any], notes: Notes) -> Any:
     if any(value is FAILED for value in values):
         return FAILED
     if op in _TESTS:
+        _note_dates(node, values, notes)
         return _TESTS[op](*values)
     if op in ("greatest", "least"):
         return _extreme(op, [coerced(v, node.kind) for v in values if v is not None])
@@ -103,8 +104,22 @@ def applied(node: Node, values: list[Any], notes: Notes) -> Any:
     if op in ("cast", "try_cast"):
         return _cast(node, values[0], notes)
     if op in _FUNCTIONS:
-        return _FUNCTIONS[op](*values)
+        for value, arg in zip(values, node.args, strict=True):
+            if arg.kind.name == "timestamp":
+                notes.fitted(value, Kind("timestamp", 1000))
+        try:
+            return _FUNCTIONS[op](*values)
+        except OverflowError:  # Python knows the years 1 to 9999 only
+            return notes.fail()
     return _arithmetic(node, values, notes)
+
+
+def _note_dates(node: Node, values: list[Any], notes: Notes) -> None:
+    """A date beside a timestamp is one, which the farthest dates do not fit."""
+    units = [arg.kind.size for arg in node.args if arg.kind.name == "timestamp"]
+    for value, arg in zip(values, node.args, strict=True):
+        if units and arg.kind.name == "date" and value is not None:
+            notes.fitted(value, Kind("timestamp", max(1000, min(units))))
 
 
 def coerced(value: Any, kind: Kind) -> Any:

@@ -16,7 +16,6 @@ from fuzz.code import script
 from fuzz.shrink import shrunk
 
 GARBAGE_EVERY = 10  # one trial in so many gives an argument that makes no sense
-DUCKDB_EVERY = 7  # one in so many is put to DuckDB as well, where it can answer
 SHRINKS = 1  # failures of one kind that are shrunk in a block of trials
 PATIENCE = 120  # seconds after which a trial counts as hung
 
@@ -78,7 +77,7 @@ def tried(seed: int, number: int, tally: Tally, shrink_seconds: float) -> None:
         _count(tally, outcome, Failure(number, outcome.why, told))
         return
     _count(tally, outcome, None)
-    if number % DUCKDB_EVERY == 0 and outcome.name == "right" and peers.can_answer(drawn):
+    if outcome.name == "right" and peers.can_answer(drawn):
         told = peers.disagreement(drawn)
         tally.outcomes["asked DuckDB"] += 1
         if told:

@@ -26,6 +26,7 @@ NAMES = {
     "fuzz": "thetajoin.bench.fuzz",
     "mutation": "thetajoin.bench.mutation",
     "partitionings": "thetajoin.bench.partitionings",
+    "simulate": "thetajoin.bench.simulate",
     "soak": "thetajoin.bench.soak",
     "spark-batch": "thetajoin.bench.spark_batch",
     "spark-stream": "thetajoin.bench.spark_stream",
