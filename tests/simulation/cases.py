@@ -170,7 +170,7 @@ def draw_join(rng: Random) -> Join:
     case = rng.choice(CASES)
     at = rng.randrange(len(WINDOWS))
     kind = rng.random()
-    units = rng.choice((1, 1, 2, 2, 2, 3, 3, 4, 5))
+    units = rng.choice((1, 1, 1, 2, 2, 2, 2, 3, 3, 5))
     if kind < 0.15:
         return Join(case, at, self_join=True, units=units)
     if kind < 0.25 and case.group:

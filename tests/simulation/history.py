@@ -104,7 +104,7 @@ def draw_batches(join: Join, rng: Random) -> Iterator[MicroBatch]:
     rows = Rows(join.case, rng)
     watermark = 0
     most = rng.choice((2, 4, 4, 7))
-    for _ in range(rng.choice((2, 3, 3, 4, 4, 5, 6))):
+    for _ in range(rng.choice((2, 2, 3, 3, 3, 4, 4, 6))):
         if join.timed and rng.random() < 0.15:
             yield MicroBatch([], [], watermark)  # only the watermark has moved
         left = rows.draw(rng.randint(0, most))

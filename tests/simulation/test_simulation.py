@@ -1,4 +1,4 @@
-"""The simulated cluster: nothing goes wrong in it, everything happens, and a seed repeats itself."""
+"""The simulated cluster: all faults happen, nothing goes wrong, and a seed repeats itself."""
 
 from __future__ import annotations
 
