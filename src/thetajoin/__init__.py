@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thetajoin.api import explain, join, join_agg, join_batches, self_join
+    from thetajoin.api import explain, join, join_agg, join_batches, self_join, self_join_agg
     from thetajoin.engine.stream import StreamJoin
     from thetajoin.errors import ThetaJoinError
     from thetajoin.many import join_many
@@ -24,6 +24,7 @@ _HOME = {
     "join_batches": "api",
     "join_many": "many",
     "self_join": "api",
+    "self_join_agg": "api",
     "sql": "query.run",
     "StreamJoin": "engine.stream",
     "ThetaJoinError": "errors",
@@ -48,6 +49,7 @@ __all__ = [
     "l",
     "r",
     "self_join",
+    "self_join_agg",
     "sql",
 ]
 __version__ = "0.1.0"

@@ -16,7 +16,7 @@ from thetajoin.engine.layout import parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.serial import SerialIterator
 from thetajoin.engine.stream import check_order, check_window
-from thetajoin.errors import SchemaError
+from thetajoin.errors import OptionError, SchemaError
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
 from thetajoin.planner.plan import Plan, make_plan
 from thetajoin.window.spec import FullHistory, Window
@@ -99,10 +99,15 @@ def open_join(
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
     suffix: str = "_right",
+    self_join: bool = False,
     **options: Any,
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The columns of a join's result, and its rows as `join_batches` gives them."""
-    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
+    if self_join:
+        order_by = one_order(order_by)
+    core, batches = _prepare(
+        left, right, on, how, window, order_by, suffix, options, self_join=self_join
+    )
     return core.layout.schema, SerialIterator(_run(core, batches))
 
 
@@ -131,15 +136,18 @@ def self_join(
             on,
             how="inner",
             window=window,
-            order_by=order_by,
+            order_by=one_order(order_by),
             suffix=suffix,
             options=options,
             self_join=True,
         )
     kind = _kind(df, "joined")
     batch = taken_in(df, "joined", as_kind=kind)
-    core = _core(batch.schema, batch.schema, on, "inner", window, order_by, suffix, options, True)
-    return from_table(core.layout.table(list(_run(core, (batch, batch)))), kind)
+    order_by = one_order(order_by)
+    core, batches = _prepare(
+        batch, batch, on, "inner", window, order_by, suffix, options, kind, self_join=True
+    )
+    return from_table(core.layout.table(list(_run(core, batches))), kind)
 
 
 def join_agg(
@@ -184,6 +192,62 @@ def join_agg(
         left, right, on, group_by, aggs, window, order_by, options, kind
     )
     return from_table(result(aggregator.run(*batches, last=True)), kind)
+
+
+def self_join_agg(
+    df: Any,
+    on: Any,
+    *,
+    group_by: Any = (),
+    aggs: Mapping[str, str],
+    window: Window | None = None,
+    order_by: str | None = None,
+    **options: Any,
+) -> Any:
+    """Counts, sums, averages and extremes over the matches of a `self_join`, by group.
+
+    Gives what `self_join` and then grouping would give: each pair of rows in both roles, no row
+    with itself. Costs what `join_agg` of the table with itself costs; rows that satisfy the
+    condition with themselves, and those of a table that does not fit into its `CountWindow`, are
+    decided by one more order of rows, their arrival.
+
+    >>> import thetajoin as tj, pyarrow as pa
+    >>> trips = pa.table({"km": [3, 5, 9], "fare": [12, 9, 20]})
+    >>> aggs = {"n": "count(*)", "least": "min(r.fare)"}
+    >>> tj.self_join_agg(trips, "l.km >= r.km", group_by="l.km", aggs=aggs).to_pydict()
+    {'km': [5, 9], 'n': [1, 2], 'least': [12, 9]}
+    """
+    if is_spark(df):
+        from thetajoin.spark.aggregate import aggregate_frames
+
+        return aggregate_frames(
+            df,
+            df,
+            on,
+            group_by=group_by,
+            aggs=aggs,
+            window=window,
+            order_by=one_order(order_by),
+            options=options,
+            self_join=True,
+        )
+    kind = _kind(df, "joined")
+    batch = taken_in(df, "joined", as_kind=kind)
+    order_by = one_order(order_by)
+    aggregator, batches = _aggregator(
+        batch, batch, on, group_by, aggs, window, order_by, options, kind, self_join=True
+    )
+    return from_table(result(aggregator.run(*batches, last=True)), kind)
+
+
+def one_order(order_by: Any) -> Any:
+    """What orders the rows of a self-join: a column, which may be given as a pair of equals."""
+    pair = check_order(order_by)
+    if pair is not None and pair[0] != pair[1]:
+        raise OptionError(
+            f"order_by={order_by!r}: the rows of a self-join have one order, so give one column"
+        )
+    return order_by
 
 
 def explain(
@@ -254,10 +318,12 @@ def _prepare(
     suffix: str,
     options: dict[str, Any],
     kind: Any = None,
+    *,
+    self_join: bool = False,
 ) -> tuple[JoinCore, tuple[pa.RecordBatch, pa.RecordBatch]]:
     batches = _batches(left, right, kind)
     schemas = batches[0].schema, batches[1].schema
-    return _core(*schemas, on, how, window, order_by, suffix, options, False), batches
+    return _core(*schemas, on, how, window, order_by, suffix, options, self_join), batches
 
 
 def _aggregator(
@@ -270,6 +336,8 @@ def _aggregator(
     order_by: Any,
     options: dict[str, Any],
     kind: Any = None,
+    *,
+    self_join: bool = False,
 ) -> tuple[Aggregator, tuple[pa.RecordBatch, pa.RecordBatch]]:
     batches = _batches(left, right, kind)
     config = AggConfig(
@@ -280,6 +348,7 @@ def _aggregator(
         aggs,
         window=FullHistory() if window is None else check_window(window),
         order_by=check_order(order_by),
+        self_join=self_join,
         options=Options.parse(options),
     ).pruned()
     aggregator = config.aggregator()

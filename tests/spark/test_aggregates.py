@@ -56,6 +56,32 @@ def test_a_sum_that_overflows_on_spark(spark: Any) -> None:
         total.collect()
 
 
+def test_float_sums_with_infinities(spark: Any) -> None:
+    """As joining and then grouping in Spark gives, whichever cells the rows are in."""
+    from pyspark.sql import functions as F
+
+    infinite, most = float("inf"), 1.7e308
+    groups = [
+        [1.0, infinite], [infinite, -infinite], [-infinite, 2.0, -infinite], [most, most],
+        [float("nan"), infinite], [None, None], [None, -infinite], [0.1, 0.2],
+    ]  # fmt: skip
+    rows = [(g, v) for g, values in enumerate(groups) for v in values * 6]
+    right = spark.createDataFrame(rows, "g int, v double")
+    left = spark.createDataFrame([(g,) for g in range(len(groups)) for _ in range(4)], "g int")
+    aggs = {"s": "sum(r.v)", "a": "avg(r.v)", "lo": "min(r.v)", "hi": "max(r.v)", "n": "count(r.v)"}
+    on = "l.g >= r.g AND l.g <= r.g"
+    grouped = left.alias("l").join(right.alias("r"), F.expr(on)).groupBy("l.g")
+    expected = grouped.agg(*[F.expr(text).alias(name) for name, text in aggs.items()])
+    want = {row.g: row for row in expected.collect()}
+    for units in (1, 6):
+        got = tj.join_agg(left, right, on, group_by="l.g", aggs=aggs, units=units).collect()
+        assert {row.g for row in got} == set(want)
+        for row in got:
+            for name in aggs:
+                mine, theirs = row[name], want[row.g][name]
+                assert mine == pytest.approx(theirs, nan_ok=True), (units, row.g, name)
+
+
 def last_updates(batches: list[pa.Table], groups: int) -> pa.Table:
     latest = {tuple(row.values())[:groups]: row for table in batches for row in table.to_pylist()}
     return pa.Table.from_pylist(list(latest.values()), schema=batches[0].schema)
@@ -148,3 +174,58 @@ def test_a_stream_and_a_table_in_append_mode(streams: Streams) -> None:
     counted = {"aggs": {"n": "count(*)"}, "window": tj.CountWindow(5), "order_by": "t"}
     with pytest.raises(tj.ThetaJoinError, match="a table has none that arrive"):
         tj.join_agg(*streams.both()[:1], streams.spark.createDataFrame(right), ON, **counted)
+
+
+SELF_AGGS = {"n": "count(*)", "s": "sum(r.c)", "hi": "max(r.a)"}
+SELF_ORACLE = [
+    ("count", None),
+    ("sum", lambda l, r: r["c"]),
+    ("max", lambda l, r: r["a"]),
+]
+# Rows may satisfy it with themselves, which is no pair.
+SELF_ON = "l.a <= r.a AND l.c >= r.c"
+SELF_PRED = naive.conj(("a", "<=", "a"), ("c", ">=", "c"))
+SELF_WINDOWS = [
+    (tj.FullHistory(), naive.Full(), None),
+    (tj.TimeWindow("20 seconds", time="t"), naive.Time(seconds(20), seconds(20)), None),
+    (tj.CountWindow(12, 5), naive.Count(12, 5), "lid"),
+]
+
+
+@pytest.mark.parametrize(("window", "oracle", "order_by"), SELF_WINDOWS)
+def test_self_join_of_a_table(spark: Any, window: Any, oracle: Any, order_by: Any) -> None:
+    """Among the rows are equal ones, which meet each other."""
+    rows = rows_of(random_batches(7, batches=4))[0]
+    if order_by is None:
+        rows = [row | {"lid": row["lid"] // 2} for row in rows]
+    rows = rows * 2 if order_by is None else rows
+    df = spark.createDataFrame(pa.Table.from_pylist(rows, LEFT))
+    asked = {"window": window, "order_by": order_by, "aggs": SELF_AGGS, "units": 4}
+    pairs = naive.naive_self_join(rows, SELF_PRED, window=oracle, order_by=order_by)
+    for group in ("l.a", "r.c", None):
+        got = tj.self_join_agg(df, SELF_ON, group_by=[group] if group else [], **asked)
+        side = 0 if group == "l.a" else 1
+        groups = [lambda *pair, s=side, g=group: pair[s][g[2:]]] if group else []
+        assert_same(got.toArrow(), aggregated(pairs, groups, SELF_ORACLE), len(groups))
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_self_join_of_a_stream_across_a_restart(streams: Streams, counted: bool) -> None:
+    batches = [Push(batch.left, ()) for batch in random_batches(3, batches=5, nulls=False)]
+    window, oracle, order_by = SELF_WINDOWS[2 if counted else 1]
+
+    def query() -> Any:
+        mark = None if counted else ("t", "1000 seconds")
+        return tj.self_join_agg(
+            streams.read("l", mark), SELF_ON, group_by="l.a", aggs=SELF_AGGS, window=window,
+            order_by=order_by,
+        )  # fmt: skip
+
+    streams.push(*batches[:3])
+    first = run_updates(streams, query(), "ck")
+    streams.push(*batches[3:])
+    second = run_updates(streams, query(), "ck")
+    rows = rows_of(batches)[0]
+    pairs = naive.naive_self_join(rows, SELF_PRED, window=oracle, order_by=order_by)
+    want = aggregated(pairs, [lambda l, r: l["a"]], SELF_ORACLE)
+    assert_same(last_updates([b for b in first + second if b.num_rows], 1), want, 1)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thetajoin.batch.keys import Int64
+from thetajoin.errors import SchemaError
 
 # Numbers of groups are made dense in a table of this size, and by sorting above it.
 DENSE = 1 << 22
@@ -75,6 +76,10 @@ def _leaves(column: pa.Array) -> list[pa.Array]:
         return parts
     if pa.types.is_dictionary(column.type):
         return _leaves(column.dictionary_decode())
+    if pa.types.is_nested(column.type):
+        raise SchemaError(f"values of type {column.type} cannot be grouped: take a part of them")
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if pa.types.is_floating(column.type):
         return [pc.add(column, pa.scalar(0.0, column.type))]
     return [column]

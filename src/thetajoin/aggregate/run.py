@@ -54,6 +54,7 @@ class AggConfig:
     aggs: Any = None
     window: Window = field(default_factory=FullHistory)
     order_by: tuple[str, str] | None = None
+    self_join: bool = False
     options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
@@ -69,17 +70,25 @@ class AggConfig:
         return parse_aggregates(self.group_by, self.aggs, *schemas)
 
     def pruned(self) -> AggConfig:
-        """The same over the columns that matter; every mistake is reported here."""
+        """The same over the columns that matter; every mistake is reported here.
+
+        Both sides of a self-join are the same rows, so they keep the same columns.
+        """
         spec, core = self.spec(), self.core()
-        schemas = []
+        needed: dict[Side, set[str]] = {}
         for side in SIDES:
             exprs = [key.expr for part in core.parts for key in part.keys[side]]
             exprs += [e for part in core.parts for e in (part.residual, part.filters[side]) if e]
-            wanted = {name for expr in exprs for name in expr.columns(side)} | spec.columns(side)
+            needed[side] = {name for expr in exprs for name in expr.columns(side)}
+            needed[side] |= spec.columns(side)
             if self.order_by is not None:
-                wanted.add(self.order_by[SIDES.index(side)])
-            names = [name for name in core.given[side].names if name in wanted]
-            schemas.append(pa.schema([core.given[side].field(name) for name in names]))
+                needed[side].add(self.order_by[SIDES.index(side)])
+        if self.self_join:
+            needed = dict.fromkeys(SIDES, needed["l"] | needed["r"])
+        schemas = [
+            pa.schema([field for field in core.given[side] if field.name in needed[side]])
+            for side in SIDES
+        ]
         return replace(self, left_schema=schemas[0], right_schema=schemas[1])
 
     def core(self, share: Share | None = None) -> JoinCore:
@@ -95,6 +104,7 @@ class AggConfig:
             window=self.window,
             order_by=self.order_by,
             suffix=suffix,
+            self_join=self.self_join,
             options=self.options,
             segments=SEGMENTS,
         )

@@ -16,6 +16,7 @@ from thetajoin.aggregate.state import State, merge, result
 from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.intake import all_taken_in, conform
 from thetajoin.engine.options import Options
+from thetajoin.engine.restore import check_owed, read, refusing
 from thetajoin.engine.serial import serial
 from thetajoin.engine.spec import Side
 from thetajoin.engine.stream import check_order, check_window
@@ -134,24 +135,30 @@ class StreamAggregate:
     @classmethod
     def restore(cls, data: bytes) -> StreamAggregate:
         """The operator that `snapshot` saved; it goes on exactly where that one stood."""
-        saved, fill = snapshots.read(data)
-        config = dict(saved.config)
-        if "aggs" not in config:
-            raise SnapshotError("this is the snapshot of a StreamJoin, not of a StreamAggregate")
-        order_by = config["order_by"]
-        stream = cls(
-            config["on"],
-            aggs=config["aggs"],
-            group_by=config["group_by"],
-            window=window_from_dict(config["window"]),
-            order_by=None if order_by is None else tuple(order_by),
-            left_schema=saved.schemas["left"],
-            right_schema=saved.schemas["right"],
-            **config["options"],
-        )
-        fill(stream._aggregator.core)
-        stream._state = State.from_batch(stream._aggregator.spec, saved.owed[0])
-        return stream
+        with refusing():
+            saved, fill = read(data)
+            config = saved.config
+            if "aggs" not in config:
+                raise SnapshotError(
+                    "this is the snapshot of a StreamJoin, not of a StreamAggregate"
+                )
+            stream = cls(
+                config["on"],
+                aggs=config["aggs"],
+                group_by=config["group_by"],
+                window=window_from_dict(config["window"]),
+                order_by=config["order_by"],
+                left_schema=saved.schemas["left"],
+                right_schema=saved.schemas["right"],
+                **config["options"],
+            )
+            fill(stream._aggregator.core)
+            (totals,) = saved.owed
+            check_owed([totals], stream._state.to_batch().schema)
+            if not stream._aggregator.spec.groups and totals.num_rows != 1:
+                raise SnapshotError(f"totals without groups are one row, not {totals.num_rows}")
+            stream._state = State.from_batch(stream._aggregator.spec, totals)
+            return stream
 
 
 def _changed(state: State, change: State) -> State:

@@ -95,7 +95,8 @@ def bench(
         str,
         typer.Argument(
             help="engine, aggregates, structures, spark-stream, spark-batch, partitionings, "
-            "faults, mutation, simulate (--histories --seed --jobs)."
+            "faults, mutation, soak (--batches), fuzz (--cases --seed --jobs --spark --first), "
+            "simulate (--histories --seed --jobs)."
         ),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -23,15 +23,17 @@ NAMES = {
     "engine": "thetajoin.bench.engine",
     "aggregates": "thetajoin.bench.aggregates",
     "faults": "thetajoin.bench.faults",
+    "fuzz": "thetajoin.bench.fuzz",
     "mutation": "thetajoin.bench.mutation",
     "partitionings": "thetajoin.bench.partitionings",
     "simulate": "thetajoin.bench.simulate",
+    "soak": "thetajoin.bench.soak",
     "spark-batch": "thetajoin.bench.spark_batch",
     "spark-stream": "thetajoin.bench.spark_stream",
     "structures": "thetajoin.bench.structures",
 }
 # These look at the processes of the machine.
-LINUX_ONLY = ("faults", "spark-stream")
+LINUX_ONLY = ("faults", "mutation", "soak", "spark-stream")
 
 
 def run_benchmark(
@@ -45,7 +47,7 @@ def run_benchmark(
     """Run the named benchmark; progress goes to stderr, and only to a terminal.
 
     `plot` is a folder for pictures of what some benchmarks measure, `words` are the options that
-    only this benchmark has, as typed: ``--seed 7``.
+    only this benchmark has, as typed: ``--cases 1000``.
     """
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
@@ -64,9 +66,10 @@ def run_benchmark(
     module = importlib.import_module(NAMES[name])
     if plot is not None and not hasattr(module, "plot"):
         raise OptionError(f"benchmark {name!r} has no plots: leave --plot out")
+    options = _own_options(name, module.run, words)
     if plot is not None:
         check_writable(plot, plot)
-    report: Report = module.run(measuring, scale, **_own_options(name, module.run, words))
+    report: Report = module.run(measuring, scale, **options)
     if plot is not None:
         plot.mkdir(parents=True, exist_ok=True)
         module.plot(report, plot)
@@ -117,6 +120,6 @@ def show(report: Report) -> None:
         if times:
             parts = ", ".join(f"{who} {seconds * 1000:,.1f} ms" for who, seconds in times.items())
             say(screen(), f"{name}: {parts}")
-    for found in report.details.get("failures", []):
-        for line in (f"# case {found['case']}: {found['why']}", *found["script"].splitlines()):
+    for found in report.details.get("scripts", []):
+        for line in ("", *found.splitlines()):
             say(screen(), line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -49,11 +49,22 @@ def owes(how: How, side: Side) -> bool:
     return how == "full" or how in (("left", "semi", "anti") if side == "l" else ("right",))
 
 
+def check_suffix(suffix: Any) -> str:
+    """The suffix, which must be text."""
+    if not isinstance(suffix, str):
+        raise OptionError(
+            f"suffix={suffix!r}: give the text to put behind a right column's name that is taken, "
+            "such as '_right'"
+        )
+    return suffix
+
+
 class Layout:
     """Output columns of a join of two schemas."""
 
     def __init__(self, left: pa.Schema, right: pa.Schema, how: How, suffix: str) -> None:
         t = pa.types
+        check_suffix(suffix)
         self.how = how
         self.only_left = how in ("semi", "anti")
         left, right = (pa.schema(map(without_categories, schema)) for schema in (left, right))

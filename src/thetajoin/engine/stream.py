@@ -11,8 +11,9 @@ import pyarrow as pa
 from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.intake import all_taken_in, conform
-from thetajoin.engine.layout import How, parse_how
+from thetajoin.engine.layout import How, check_suffix, parse_how
 from thetajoin.engine.options import Options
+from thetajoin.engine.restore import check_owed, read, refusing
 from thetajoin.engine.serial import serial
 from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, WindowError
 from thetajoin.predicate import condition_text
@@ -114,7 +115,7 @@ class StreamJoin:
         self._window = check_window(window)
         refuse_endless(self._window, self._how)
         self._order_by = check_order(order_by)
-        self._suffix = suffix
+        self._suffix = check_suffix(suffix)
         self._options = Options.parse(options)
         self._schemas: dict[str, pa.Schema | None] = {"left": left_schema, "right": right_schema}
         self._early: list[tuple[str, Any]] = []
@@ -290,20 +291,25 @@ class StreamJoin:
 
     @classmethod
     def restore(cls, data: bytes) -> StreamJoin:
-        """The operator that `snapshot` saved; it goes on exactly where that one stood."""
-        saved, fill = snapshots.read(data)
-        config = dict(saved.config)
-        join = cls(
-            config["on"],
-            how=config["how"],
-            window=window_from_dict(config["window"]),
-            order_by=None if config["order_by"] is None else tuple(config["order_by"]),
-            left_schema=saved.schemas["left"],
-            right_schema=saved.schemas["right"],
-            suffix=config["suffix"],
-            **config["options"],
-        )
-        join._early, join._owed = saved.early, saved.owed
-        if join._core is not None:
-            fill(join._core)
-        return join
+        """The operator that `snapshot` saved; it goes on exactly where that one stood.
+
+        Bytes that are anything else are refused, whoever made them: nothing in them is executed.
+        """
+        with refusing():
+            saved, fill = read(data)
+            config = saved.config
+            join = cls(
+                config["on"],
+                how=config["how"],
+                window=window_from_dict(config["window"]),
+                order_by=config["order_by"],
+                left_schema=saved.schemas["left"],
+                right_schema=saved.schemas["right"],
+                suffix=config["suffix"],
+                **config["options"],
+            )
+            join._early, join._owed = saved.early, saved.owed
+            if join._core is not None:
+                check_owed(saved.owed, join._core.layout.schema)
+                fill(join._core)
+            return join

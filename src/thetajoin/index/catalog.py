@@ -55,6 +55,8 @@ def check_name(name: Any, options: Mapping[str, Any]) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise OptionError(f"index_options: {key}={value!r} must be a number above 0")
+        if not value < 2**31:
+            raise OptionError(f"index_options: {key}={value!r} must be below 2**31")
         if not isinstance(known[key], float) and not isinstance(value, int):
             raise OptionError(f"index_options: {key}={value!r} must be a whole number")
         if key in ("f_b", "f_ib", "fanout", "W") and value < 4:

@@ -11,7 +11,7 @@ from thetajoin.errors import ConditionError
 from thetajoin.predicate.clauses import HANDLERS, KNOWN_ARGS
 from thetajoin.predicate.literals import number, sql_type
 from thetajoin.predicate.names import Names
-from thetajoin.predicate.nodes import Expr, Literal
+from thetajoin.predicate.nodes import Expr, Literal, coerced
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.predicate.signatures import MismatchError, arithmetic, comparison, logical
 from thetajoin.predicate.types import BOOL, NULL, type_name
@@ -59,7 +59,7 @@ def bind(source: Source, scope: Names) -> Expr:
             tree,
             "compare it with something",
         )
-    return expr
+    return coerced(expr, BOOL)
 
 
 @dataclass(frozen=True)

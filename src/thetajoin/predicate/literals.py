@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from thetajoin.predicate.nodes import Literal
-from thetajoin.predicate.signatures import MismatchError, decimal_literal
+from thetajoin.predicate.signatures import MOST_DIGITS, MismatchError, decimal_literal
 from thetajoin.predicate.text import parse_text
 from thetajoin.predicate.types import (
     BINARY,
@@ -108,6 +108,8 @@ def number(text: str, suffix: pa.DataType | None = None, *, negative: bool = Fal
     if "e" in text.lower():
         return Literal(DOUBLE, float(signed))
     if "." in text:
+        return decimal_literal(Decimal(signed))
+    if len(text) > MOST_DIGITS:
         return decimal_literal(Decimal(signed))
     value = int(signed)
     for type_ in (INT, LONG):

@@ -18,15 +18,24 @@ if TYPE_CHECKING:
 
 # Special syntax inside the parentheses; every other function is parsed as name and arguments.
 _SPECIAL = ("CAST", "EXTRACT", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST")
-_EXAMPLE = "a condition reads like l.a < r.b AND l.c > r.d"
+_EXAMPLES = {
+    "condition": "a condition reads like l.a < r.b AND l.c > r.d",
+    "query": "a query reads like SELECT a.x, b.y FROM a JOIN b ON a.x < b.y",
+}
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a condition, which errors point into; `label` tells several apart."""
+    """The text of a condition or a query, which errors point into; `label` tells several apart."""
 
     text: str
     label: str = ""
+    what: str = "condition"
+
+    @property
+    def example(self) -> str:
+        """How such a text looks."""
+        return _EXAMPLES[self.what]
 
     def error(self, problem: str, node: exp.Expr | None = None, hint: str = "") -> ConditionError:
         """A ConditionError about the part of the text that a node covers."""
@@ -56,7 +65,7 @@ def parse(source: Source) -> exp.Expr:
     from sqlglot.errors import ParseError, TokenError
 
     if not source.text.strip():
-        raise ConditionError(f"{source.label}the condition is empty", hint=_EXAMPLE)
+        raise ConditionError(f"{source.label}the {source.what} is empty", hint=source.example)
     try:
         trees = [tree for tree in sqlglot.parse(source.text, dialect=_dialect()) if tree]
     except TokenError:
@@ -64,9 +73,10 @@ def parse(source: Source) -> exp.Expr:
     except ParseError as error:
         raise _broken(source, error) from None
     except RecursionError:
-        raise source.error("the condition is nested too deeply") from None
+        raise source.error(f"the {source.what} is nested too deeply") from None
     if len(trees) != 1:
-        raise source.error("one condition is expected, not several", hint="combine them with AND")
+        hint = "combine them with AND" if source.what == "condition" else "run them one by one"
+        raise source.error(f"one {source.what} is expected, not several", hint=hint)
     return trees[0]
 
 
@@ -91,11 +101,12 @@ def _dialect() -> type[Dialect]:
 def _broken(source: Source, error: Exception) -> ConditionError:
     detail = next(iter(getattr(error, "errors", ())), None)
     if detail is None or not detail.get("line"):
-        return source.error("this is not a SQL condition", hint=_EXAMPLE)
+        return source.error(f"this is not a SQL {source.what}", hint=source.example)
     fragment = detail["highlight"] or ""
     lines = source.text.split("\n")
     end = sum(len(line) + 1 for line in lines[: detail["line"] - 1]) + detail["col"]
-    description = detail["description"]
+    # What sqlglot says of its own tokens would mean nothing to the reader; the text is quoted.
+    description = re.sub(r" but got <?Token.*", "", detail["description"], flags=re.DOTALL)
     if "missing for" in description:
         problem = "an operand is missing"
     elif "Unexpected token" in description:
@@ -106,7 +117,7 @@ def _broken(source: Source, error: Exception) -> ConditionError:
         problem = description[0].lower() + description[1:]
     position = max(1, end - len(fragment) + 1)
     return ConditionError(
-        source.label + problem, position=position, fragment=fragment, hint=_EXAMPLE
+        source.label + problem, position=position, fragment=fragment, hint=source.example
     )
 
 

@@ -37,6 +37,10 @@ from thetajoin.predicate.types import (
 _DAY = 86400 * 10**6
 
 
+# Of a decimal, as in Spark.
+MOST_DIGITS = 38
+
+
 class MismatchError(Exception):
     """Types that an operator does not take; the binder adds where."""
 
@@ -274,4 +278,6 @@ def decimal_literal(value: Decimal) -> Literal:
     exponent = int(value.as_tuple().exponent)
     scale = max(0, -exponent)
     digits = max(len(value.as_tuple().digits) + max(0, exponent), scale)
+    if digits > MOST_DIGITS:
+        raise MismatchError(f"a number of {digits} digits is too long", f"at most {MOST_DIGITS}")
     return Literal(pa.decimal128(max(1, digits), scale), value)

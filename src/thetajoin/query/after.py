@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.aggregate.groups import group_rows
+from thetajoin.api import is_spark
 from thetajoin.batch.dtypes import mark_of
 from thetajoin.batch.keys import BytesKey, Int64, encode
 from thetajoin.batch.tables import contiguous, to_batch
 from thetajoin.engine.block import empty_batch
 from thetajoin.predicate import Expr
-from thetajoin.predicate.bind import Binder
+from thetajoin.predicate.bind import Binder, bind
 from thetajoin.predicate.evaluate import evaluate
 from thetajoin.predicate.names import Scope
 from thetajoin.predicate.parse import Source, parse
@@ -48,6 +49,14 @@ class After:
 
     def on_spark(self, found: Any) -> Any:
         """The result of a Spark DataFrame's rows, as a DataFrame."""
+        from thetajoin.spark.failures import plain_errors
+
+        with plain_errors("in the query"):
+            shown = self._on_spark(found)
+            _ = shown.schema  # Spark Connect looks at expressions only when it is asked
+        return shown
+
+    def _on_spark(self, found: Any) -> Any:
         if self.where is not None:
             found = found.where(self.where)
         texts = [f"{text} AS {backquoted(name)}" for name, text in self.outputs]
@@ -110,7 +119,7 @@ class After:
     def _filtered(self, batch: pa.RecordBatch, values: Values) -> pa.RecordBatch:
         if self.where is None:
             return batch
-        return batch.filter(values.of(self.where, batch).fill_null(False))
+        return values.where(self.where, batch)
 
     def _projected(self, batch: pa.RecordBatch, values: Values) -> pa.RecordBatch:
         arrays = [values.shown(text, batch) for _, text in self.outputs]
@@ -147,6 +156,7 @@ class Values:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._bound: dict[str, Expr] = {}
+        self._conditions: dict[str, Expr] = {}
 
     def of(self, text: str, batch: pa.RecordBatch) -> pa.Array:
         """An expression's values."""
@@ -155,6 +165,13 @@ class Values:
             binder = Binder(source, Scope(self._schema, pa.schema([])))
             self._bound[text] = binder.bind(parse(source))
         return evaluate(self._bound[text], left=batch)
+
+    def where(self, text: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows for which a condition is true."""
+        if text not in self._conditions:
+            source = Source(text, "in the query: ")
+            self._conditions[text] = bind(source, Scope(self._schema, pa.schema([])))
+        return batch.filter(evaluate(self._conditions[text], left=batch).fill_null(False))
 
     def shown(self, text: str, batch: pa.RecordBatch) -> pa.Array:
         """An output's values: a plain column as it is, or an expression's."""
@@ -171,10 +188,15 @@ class Values:
         return name if name in self._schema.names else None
 
 
-def filtered(table: Any, where: str) -> pa.Table:
-    """The rows of a table in this process for which a condition over its columns holds."""
+def filtered(table: Any, where: str) -> Any:
+    """The rows of a table, or of a Spark DataFrame, for which a condition on its columns holds."""
+    if is_spark(table):
+        from thetajoin.spark.failures import plain_errors
+
+        with plain_errors("in the query"):
+            return table.where(where)
     batch = to_batch(table, "joined")
-    return pa.table(batch.filter(Values(batch.schema).of(where, batch).fill_null(False)))
+    return pa.table(Values(batch.schema).where(where, batch))
 
 
 def distinct(batch: pa.RecordBatch) -> pa.RecordBatch:

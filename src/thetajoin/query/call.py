@@ -8,9 +8,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.api import explain, is_spark, join, join_agg, open_join
+from thetajoin.api import (
+    explain,
+    is_spark,
+    join,
+    join_agg,
+    open_join,
+    self_join,
+    self_join_agg,
+)
 from thetajoin.batch.tables import from_table, to_batch
 from thetajoin.query.after import After, cut
+from thetajoin.query.text import not_too_deep
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,7 @@ class Call:
     aggregated: bool
     after: After
     kind: Any
+    self_join: bool = False
 
     def run(self) -> Any:
         """The whole result, of the first table's kind."""
@@ -41,10 +51,20 @@ class Call:
         """The whole result, as Arrow or a Spark DataFrame."""
         tables = self.left.table, self.right.table
         if is_spark(tables[0]) or is_spark(tables[1]):
-            call = join_agg if self.aggregated else join
-            return self.after.on_spark(call(*tables, **self.arguments))
+            with not_too_deep():
+                return self.after.on_spark(self._called())
         schema, batches = self.open()
         return pa.Table.from_batches(batches, schema=schema)
+
+    def _called(self) -> Any:
+        """What the call itself gives."""
+        left, right, arguments = self.left.table, self.right.table, self.arguments
+        if not self.self_join:
+            return (join_agg if self.aggregated else join)(left, right, **arguments)
+        if self.aggregated:
+            return self_join_agg(left, **arguments)
+        arguments = {name: given for name, given in arguments.items() if name != "how"}
+        return self_join(left, **arguments)
 
     def open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The result's columns, and its rows as they are found: for tables in this process.
@@ -52,13 +72,14 @@ class Call:
         Only what is taken is computed, but for what aggregates, ORDER BY and DISTINCT need, so a
         LIMIT or a look at the first rows costs little however many there are.
         """
-        tables = self.left.table, self.right.table
-        if self.aggregated:
-            totals = to_batch(join_agg(*tables, **self.arguments), "aggregated")
-            schema, found = totals.schema, iter([totals])
-        else:
-            schema, found = open_join(*tables, **self.arguments)
-        return self.after.schema(schema), self.after.batches(found, schema)
+        with not_too_deep():
+            if self.aggregated:
+                totals = to_batch(self._called(), "aggregated")
+                schema, found = totals.schema, iter([totals])
+            else:
+                tables = self.left.table, self.right.table
+                schema, found = open_join(*tables, **self.arguments, self_join=self.self_join)
+            return self.after.schema(schema), self.after.batches(found, schema)
 
     def first(self, rows: int) -> pa.Table:
         """The first rows of the result, in Arrow: for tables in this process."""

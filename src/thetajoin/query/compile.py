@@ -15,7 +15,7 @@ from thetajoin.errors import WindowError, nearest
 from thetajoin.predicate.render import backquoted
 from thetajoin.query.after import After, Order, filtered
 from thetajoin.query.call import Call, Relation
-from thetajoin.query.columns import Columns, schema_of
+from thetajoin.query.columns import Columns, Names, schema_of
 from thetajoin.query.place import place
 from thetajoin.query.text import WindowClause
 from thetajoin.query.tree import Query, TableRef, is_aggregate
@@ -61,6 +61,8 @@ class Compiler:
 
     def call(self) -> Call:
         """All joins but the last are carried out; the last is described."""
+        if self._is_self_join:
+            return self._self_call()
         query = self.query
         needed = self._needed()
         on, after_join, of_table = self._placed()
@@ -70,17 +72,56 @@ class Compiler:
             scope = self._columns_of_on(at)
             texts = [scope.text(c, relation.names, other.names) for c in self._conjuncts(ref.on)]
             texts += [self.columns.text(c, relation.names, other.names) for c in on[at]]
-            if not texts:
-                raise query.source.error(
-                    f"nothing joins {ref.alias!r} with the tables before it",
-                    hint="write ON a.x < b.x, or the like in WHERE",
-                )
+            self._check_joined(ref, texts)
             if at + 1 == len(query.tables):
-                return self._last(ref, relation, other, texts, after_join[at])
+                shown = {**relation.names, **other.names}
+                return self._last(ref, relation, other, texts, shown, after_join[at])
             joined = join(relation.table, other.table, texts, how=ref.how)
             shown = {} if ref.how in ("semi", "anti") else other.names
             relation = self._filtered(Relation(joined, {**relation.names, **shown}), after_join[at])
         raise AssertionError("a query has two tables")
+
+    def _check_joined(self, ref: TableRef, texts: list[str]) -> None:
+        if not texts:
+            raise self.query.source.error(
+                f"nothing joins {ref.alias!r} with the tables before it",
+                hint="write ON a.x < b.x, or the like in WHERE",
+            )
+
+    @property
+    def _is_self_join(self) -> bool:
+        """Whether this is a table with itself under a window: one stream with one order of rows.
+
+        Without a window the same table named twice is joined as two tables are.
+        """
+        refs = self.query.tables
+        named = all(ref.query is None for ref in refs)
+        same = len({ref.name.lower() for ref in refs}) == 1 and self.tables[0] is self.tables[-1]
+        return self._windowed and len(refs) == 2 and named and same
+
+    def _self_call(self) -> Call:
+        ref = self.query.tables[1]
+        if ref.how != "inner":
+            raise self.query.source.error(
+                f"{ref.name!r} with itself under a window is an inner join, not {ref.how}",
+                hint="use JOIN",
+            )
+        needed = {name for _, name in self._needed()}
+        schema = self.columns.every[self.aliases[0]]
+        mine = [name for name in schema.names if name in needed] or schema.names[:1]
+        table = self.tables[0]
+        table = table.select(*map(backquoted, mine)) if is_spark(table) else table.select(mine)
+        left, right = (Relation(table, {(a, name): name for name in mine}) for a in self.aliases)
+        conditions = self._conjuncts(ref.on) + self._conjuncts(self.query.where)
+        texts = [self.columns.text(c, left.names, right.names) for c in conditions]
+        self._check_joined(ref, texts)
+        suffix, taken = "_right", {name.lower() for name in mine}
+        while any(name.lower() + suffix in taken for name in mine):
+            suffix += "_"
+        shown = left.names | {key: name + suffix for key, name in right.names.items()}
+        call = self._last(ref, left, right, texts, shown, [])
+        more = {} if call.aggregated else {"suffix": suffix}
+        return replace(call, arguments=call.arguments | more, self_join=True)
 
     def _placed(self) -> tuple[list[list[exp.Expr]], ...]:
         """The conditions of WHERE by where they are applied: in ON, after a join, on a table."""
@@ -217,9 +258,7 @@ class Compiler:
     def _filtered(self, relation: Relation, conditions: list[exp.Expr]) -> Relation:
         for tree in conditions:
             where = self.columns.text(tree, relation.names)
-            spark = is_spark(relation.table)
-            kept = relation.table.where(where) if spark else filtered(relation.table, where)
-            relation = replace(relation, table=kept)
+            relation = replace(relation, table=filtered(relation.table, where))
         return relation
 
     def _last(
@@ -228,18 +267,19 @@ class Compiler:
         left: Relation,
         right: Relation,
         on: list[str],
+        shown: Names,
         conditions: list[exp.Expr],
     ) -> Call:
+        """The last join; its result has the columns `shown`, and is filtered by the conditions."""
         window, order_by = self._renamed_window(left, right)
         arguments: dict[str, Any] = {"on": on, "window": window, "order_by": order_by}
         query = self.query
         if not query.aggregates:
             arguments["how"] = ref.how
-            names = {**left.names, **right.names}
             where = exp.and_(*conditions) if conditions else None
 
             def text(tree: exp.Expr) -> str:
-                return self.columns.text(tree, names)
+                return self.columns.text(tree, shown)
 
             after = self._after(text, None if where is None else text(where))
             return Call(left, right, arguments, False, after, self.kind)

@@ -13,7 +13,7 @@ from thetajoin.errors import WindowError, nearest
 from thetajoin.query.call import Call
 from thetajoin.query.columns import schema_of
 from thetajoin.query.compile import Compiler
-from thetajoin.query.text import Parsed, no_table, parse_query
+from thetajoin.query.text import Parsed, no_table, not_too_deep, parse_query
 from thetajoin.query.tree import TableRef, read_query, refuse_on_stream
 
 
@@ -42,10 +42,8 @@ def compile_query(query: str, tables: dict[str, Any], window: Any = None) -> Cal
     if window is not None and parsed.window is not None:
         raise WindowError("the query and the job file both have a window: leave one out")
     given = _Tables(parsed, tables, window)
-    try:
+    with not_too_deep():
         return given.compiler(parsed.tree).call()
-    except RecursionError:
-        raise parsed.source.error("the query is nested too deeply") from None
 
 
 class _Tables:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +28,7 @@ _SLIDE = re.compile(
     r"(?:\s+ORDER\s+BY\s+([\w.`]+)(?:\s*,\s*([\w.`]+))?)?\s*$",
     re.I,
 )
+MOST_DIGITS = 18  # of a number in a clause
 USE_SLIDE = "write WINDOW AS (SLIDE INTERVAL '100000' ON COUNT '1000000')"
 
 
@@ -51,7 +54,9 @@ class Parsed:
 
 def parse_query(query: str) -> Parsed:
     """Read a query; positions in errors are those of the text as given."""
-    if not str(query).strip():
+    if not isinstance(query, str):
+        raise ConditionError(f"a query is text, not {type(query).__name__}")
+    if not query.strip(" \t\r\n;"):
         raise ConditionError("the query is empty", hint="write SELECT ... FROM a JOIN b ON ...")
     plain = _STRINGS.sub(lambda match: " " * len(match[0]), query)
     outside = _with_numbers(query, plain)
@@ -69,7 +74,7 @@ def parse_query(query: str) -> Parsed:
         window = _within(query, clause) if clause in found else _sliding(query, clause)
     for start, end in blanks:
         text = text[:start] + " " * (end - start) + text[end:]
-    source = Source(text, "in the query: ")
+    source = Source(text, "in the query: ", "query")
     return Parsed(source, parse(source), window, online is not None)
 
 
@@ -85,8 +90,9 @@ def _with_numbers(query: str, plain: str) -> str:
 def _within(query: str, clause: re.Match[str]) -> WindowClause:
     number, unit = clause[1] or clause[3], clause[2] or clause[4]
     columns = tuple(name.replace("`", "") for name in (clause[5], clause[6]) if name)
-    length: str | int = f"{number} {unit}" if unit else int(float(number))
-    return WindowClause(length=length, columns=columns)
+    if unit:
+        return WindowClause(length=f"{number} {unit}", columns=columns)
+    return WindowClause(length=_whole(query, clause, number), columns=columns)
 
 
 def _sliding(query: str, clause: re.Match[str]) -> WindowClause:
@@ -94,13 +100,33 @@ def _sliding(query: str, clause: re.Match[str]) -> WindowClause:
     if inside is None:
         raise _at(query, clause.span(), "this window is not understood", USE_SLIDE)
     columns = tuple(name.replace("`", "") for name in (inside[3], inside[4]) if name)
-    return WindowClause(size=int(inside[2]), slide=int(inside[1]), columns=columns)
+    slide, size = (_whole(query, clause, number) for number in (inside[1], inside[2]))
+    return WindowClause(size=size, slide=slide, columns=columns)
+
+
+def _whole(query: str, clause: re.Match[str], number: str) -> int:
+    if not number.isdigit():
+        problem = "a window without a unit of time is a whole number"
+        raise _at(query, clause.span(), problem, "write WITHIN 90 seconds, or WITHIN 2 ON n")
+    if len(number) > MOST_DIGITS:
+        problem = f"a window of a number with {len(number)} digits is too large"
+        raise _at(query, clause.span(), problem, f"write one of at most {MOST_DIGITS} digits")
+    return int(number)
 
 
 def _at(query: str, span: tuple[int, int], problem: str, hint: str) -> ConditionError:
     return ConditionError(
         f"in the query: {problem}", position=span[0] + 1, fragment=query[slice(*span)], hint=hint
     )
+
+
+@contextmanager
+def not_too_deep() -> Iterator[None]:
+    """Everything that goes through a query's expressions calls itself for what is inside them."""
+    try:
+        yield
+    except RecursionError:
+        raise ConditionError("in the query: an expression is nested too deeply") from None
 
 
 def no_table(name: str, known: str) -> OptionError:

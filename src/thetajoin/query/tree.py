@@ -11,7 +11,9 @@ from sqlglot import exp
 
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.parse import Source
+from thetajoin.query.text import MOST_DIGITS
 
+MOST_ROWS = 2**31 - 1  # as in Spark, whose LIMIT and OFFSET are integers
 AGGREGATES = ("count", "sum", "avg", "mean", "min", "max")
 _HOWS = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 _CLAUSES = {
@@ -155,6 +157,8 @@ def _whole(source: Source, tree: exp.Expr, key: str) -> int | None:
     number = node.expression
     if not isinstance(number, exp.Literal) or number.is_string or not number.name.isdigit():
         raise _clause(source, node, key.upper(), "with anything but a whole number")
+    if len(number.name) > MOST_DIGITS or int(number.name) > MOST_ROWS:
+        raise source.error_at(rf"\b{key}\b.*", f"{key.upper()} is at most {MOST_ROWS}")
     return int(number.name)
 
 
@@ -227,9 +231,11 @@ def _ordinal(
 ) -> exp.Expr:
     """A group by position or by an output's name is that output's expression."""
     if isinstance(item, exp.Literal) and not item.is_string:
-        at = int(item.name)
+        small = item.name.isdigit() and len(item.name) <= MOST_DIGITS
+        at = int(item.name) if small else 0
         if not 1 <= at <= len(tree.expressions):
-            raise source.error(f"{clause} {at}: there are {len(tree.expressions)} columns", item)
+            text = item.name if len(item.name) <= MOST_DIGITS else "by this number"
+            raise source.error(f"{clause} {text}: there are {len(tree.expressions)} columns", item)
         chosen: exp.Expr = tree.expressions[at - 1].unalias()
         return chosen
     if isinstance(item, exp.Column) and not item.table:
