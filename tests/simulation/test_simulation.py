@@ -42,7 +42,7 @@ def shown(tally: Tally) -> str:
 
 
 def test_every_pair_exactly_once_whatever_happens() -> None:
-    tally = simulate(0, 200)
+    tally = simulate(0, 150)
     assert not tally.wrong, shown(tally)
     assert set(tally.faults) == HAPPENS
     assert min(tally.origins[origin] for origin in ("memory", "files", "state")) > 100
