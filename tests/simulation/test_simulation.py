@@ -104,7 +104,7 @@ def test_the_command_says_what_repeats_a_wrong_history(
 
 
 def test_a_history_that_ends_its_process_is_named() -> None:
-    work = Work(str(Path(__file__).parent), "deadly", "simulate", "died")
+    work = Work(str(Path(__file__).parents[1]), "simulation.deadly", "simulate", "died")
     found = list(tallies(work, 0, 4, size=2, jobs=2))
     assert sum(tally.histories for tally in found) == 4
     assert [seed for tally in found for seed, *_ in tally.wrong] == [2]
