@@ -170,11 +170,11 @@ def draw_join(rng: Random) -> Join:
     case = rng.choice(CASES)
     at = rng.randrange(len(WINDOWS))
     kind = rng.random()
-    units = rng.choice((1, 1, 2, 2, 2, 3, 3, 4, 5))
-    if kind < 0.15:
-        return Join(case, at, self_join=True, units=units)
-    if kind < 0.25 and case.group:
-        return Join(case, at, totals=True, units=units)
+    units = rng.choice((1, 1, 1, 2, 2, 2, 2, 3, 3, 5))
+    if kind < 0.25:
+        # Self-joins, totals, or both.
+        totals = bool(case.group) and kind > 0.13
+        return Join(case, at, self_join=kind < 0.18 or not totals, totals=totals, units=units)
     full_history = isinstance(WINDOWS[at][1], naive.Full)
     how = rng.choice(("inner", "semi") if full_history else HOWS)
     timed = isinstance(WINDOWS[at][1], naive.Time)
@@ -191,7 +191,14 @@ def unit_spec(join: Join) -> UnitSpec:
         group = join.case.group
         aggs = {name: text.format(group) for name, text in AGGS.items()}
         config = AggConfig(
-            join.case.on, schema, schema, (f"l.{group}",), aggs, window=window, order_by=order_by
+            join.case.on,
+            schema,
+            schema,
+            (f"l.{group}",),
+            aggs,
+            window=window,
+            order_by=order_by,
+            self_join=join.self_join,
         )
         return UnitSpec.of(
             config.core().config, {}, units=join.units, totals=(config.group_by, dict(aggs))

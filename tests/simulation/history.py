@@ -47,15 +47,14 @@ class Outcome:
         return cls(seed, join, len(list(draw_batches(join, rng))))
 
     @property
-    def story(self) -> str:
-        """What happened, in a line."""
+    def script(self) -> str:
+        """What happened, and what repeats it."""
         faults = ", ".join(f"{n} x {what}" for what, n in sorted(self.faults.items())) or "none"
-        return f"# {self.join}; {self.batches} micro-batches; faults: {faults}"
-
-    @property
-    def again(self) -> str:
-        """What repeats it."""
-        return f"thetajoin bench simulate --histories 1 --seed {self.seed}"
+        return (
+            f"# history {self.seed}: {self.wrong}\n"
+            f"# {self.join}; {self.batches} micro-batches; faults: {faults}\n"
+            f"thetajoin bench simulate --histories 1 --seed {self.seed}"
+        )
 
 
 def run_history(seed: int, folder: Path, settings: Settings | None = None) -> Outcome:
@@ -104,7 +103,7 @@ def draw_batches(join: Join, rng: Random) -> Iterator[MicroBatch]:
     rows = Rows(join.case, rng)
     watermark = 0
     most = rng.choice((2, 4, 4, 7))
-    for _ in range(rng.choice((2, 3, 3, 4, 4, 5, 6))):
+    for _ in range(rng.choice((2, 2, 3, 3, 3, 4, 4, 6))):
         if join.timed and rng.random() < 0.15:
             yield MicroBatch([], [], watermark)  # only the watermark has moved
         left = rows.draw(rng.randint(0, most))

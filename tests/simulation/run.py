@@ -9,7 +9,6 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from simulation.history import Outcome, run_history
 
@@ -24,7 +23,8 @@ class Tally:
     """Histories that were run, those that went wrong, and what happened in all of them."""
 
     histories: int = 0
-    wrong: list[dict[str, Any]] = field(default_factory=list)
+    # Seed, what is wrong, and what repeats it.
+    wrong: list[tuple[int, str, str]] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
     origins: Counter[str] = field(default_factory=Counter)
     rows: int = 0
@@ -36,8 +36,7 @@ class Tally:
         self.origins += outcome.origins
         self.rows += outcome.rows
         if outcome.wrong:
-            script = f"{outcome.story}\n{outcome.again}"
-            self.wrong.append({"case": outcome.seed, "why": outcome.wrong, "script": script})
+            self.wrong.append((outcome.seed, outcome.wrong, outcome.script))
 
 
 def simulate(first: int, stop: int) -> Tally:

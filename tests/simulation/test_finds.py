@@ -134,4 +134,4 @@ def test_a_planted_defect_is_found(
     outcomes = (run_history(seed, tmp_path) for seed in range(MOST))
     found = next((outcome for outcome in outcomes if outcome.wrong), None)
     assert found is not None, f"{MOST} histories and nothing found"
-    assert str(found.seed) in found.again
+    assert found.script.endswith(f"--histories 1 --seed {found.seed}")

@@ -1,9 +1,8 @@
-"""The simulated cluster: nothing goes wrong in it, everything happens, and a seed repeats itself."""
+"""The simulated cluster: all faults happen, nothing goes wrong, and a seed repeats itself."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,9 @@ from simulation.cluster import TASK_FAULTS, Settings
 from simulation.disk import DAMAGES
 from simulation.history import Outcome, run_history
 from simulation.run import Tally, simulate
+from thetajoin.bench import blocks
 from thetajoin.bench import simulate as bench
+from thetajoin.bench.blocks import Work, tallies
 from thetajoin.cli.benchmarks import run_benchmark
 from thetajoin.errors import OptionError
 
@@ -38,11 +39,11 @@ HAPPENS = {
 
 
 def shown(tally: Tally) -> str:
-    return "\n".join(f"{wrong['why']}\n{wrong['script']}" for wrong in tally.wrong)
+    return "\n".join(script for _, _, script in tally.wrong)
 
 
 def test_every_pair_exactly_once_whatever_happens() -> None:
-    tally = simulate(0, 200)
+    tally = simulate(0, 150)
     assert not tally.wrong, shown(tally)
     assert set(tally.faults) == HAPPENS
     assert min(tally.origins[origin] for origin in ("memory", "files", "state")) > 100
@@ -97,23 +98,16 @@ def test_the_command_says_what_repeats_a_wrong_history(
     monkeypatch.setattr("simulation.history._difference", lambda *_: "not at all right")
     run_benchmark("simulate", as_json=False, scale=1.0, words=["--histories", "1", "--seed", "9"])
     told = capsys.readouterr().out
-    assert "case 9: not at all right" in told
+    assert "history 9: not at all right" in told
     assert "thetajoin bench simulate --histories 1 --seed 9" in told
     assert str(Outcome.of(9).join) in told
 
 
-def test_a_history_that_ends_its_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "_block", killed_by_history_2)
-    monkeypatch.setattr(bench, "BLOCK", 2)
-    found = list(bench.tallies(str(bench.tests_folder()), 0, 4, 2))
+def test_a_history_that_ends_its_process_is_named() -> None:
+    work = Work(str(Path(__file__).parents[1]), "simulation.deadly", "simulate", "died")
+    found = list(tallies(work, 0, 4, size=2, jobs=2))
     assert sum(tally.histories for tally in found) == 4
-    assert [wrong["case"] for tally in found for wrong in tally.wrong] == [2]
-
-
-def killed_by_history_2(_: str, start: int, stop: int) -> Tally:
-    if start <= 2 < stop:
-        os._exit(1)
-    return Tally(stop - start)
+    assert [seed for tally in found for seed, *_ in tally.wrong] == [2]
 
 
 @pytest.mark.parametrize("words", [["--histories", "0"], ["--seed", "-1"], ["--cases", "3"]])
@@ -123,6 +117,6 @@ def test_wrong_words_are_refused(words: list[str]) -> None:
 
 
 def test_an_installed_package_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "__file__", "/somewhere/site-packages/thetajoin/bench/simulate.py")
+    monkeypatch.setattr(blocks, "__file__", "/lib/site-packages/thetajoin/bench/blocks.py")
     with pytest.raises(OptionError, match="source checkout"):
         bench.run(lambda _: None, histories=1)

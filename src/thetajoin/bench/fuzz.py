@@ -6,17 +6,13 @@ Case number i depends on the seed and i alone; blocks of cases are dealt out to 
 
 from __future__ import annotations
 
-import importlib
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from thetajoin.bench.blocks import Work, tallies, tests_folder
 from thetajoin.bench.harness import Report
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError
@@ -40,78 +36,18 @@ def run(
     for name, value in (("cases", cases), ("jobs", jobs), ("spark", spark), ("first", first)):
         if value < 0:
             raise OptionError(f"--{name} {value}: must not be negative")
-    tests = tests_folder()
+    work = Work(
+        str(tests_folder("fuzz", "fuzz/trials.py")), "fuzz.trials", "trials", "killed", (seed,)
+    )
     begun = time.monotonic()
     count = max(1, round(cases * scale))
-    blocks = [(n, min(n + BLOCK, first + count)) for n in range(first, first + count, BLOCK)]
     total = _Total(count, progress)
-    for tally in _tallies(str(tests), seed, blocks, jobs or available_cores()):
+    for tally in tallies(work, first, count, BLOCK, jobs or available_cores()):
         total.add(tally)
     if spark:
         progress(f"{spark} cases on Spark")
-        total.add_spark(_module(str(tests), "fuzz.on_spark").trials(seed, spark))
+        total.add_spark(replace(work, module="fuzz.on_spark").load().trials(seed, spark))
     return total.report(time.monotonic() - begun)
-
-
-def tests_folder() -> Path:
-    """The folder of the tests, or an error that says what is missing."""
-    folder = Path(__file__).resolve().parents[3] / "tests"
-    if not (folder / "fuzz" / "trials.py").is_file():
-        raise OptionError(
-            "bench fuzz compares with tests/naive.py, which an installed package lacks: run it in "
-            "a source checkout, with the package installed from there (pip install -e .)"
-        )
-    return folder
-
-
-def _module(tests: str, name: str) -> Any:
-    if tests not in sys.path:
-        sys.path.insert(0, tests)
-    return importlib.import_module(name)
-
-
-def _block(tests: str, seed: int, start: int, stop: int) -> Any:
-    """What a process does: a block of cases."""
-    return _module(tests, "fuzz.trials").trials(seed, start, stop)
-
-
-def _tallies(tests: str, seed: int, blocks: list[tuple[int, int]], jobs: int) -> Iterator[Any]:
-    """The blocks' tallies as they come; a block that kills its process is cut until it is one case."""
-    _module(tests, "fuzz.trials")  # what processes send back is of its classes
-    waiting = list(blocks)
-    while waiting:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            running: dict[Future[Any], tuple[int, int]] = {
-                pool.submit(_block, tests, seed, *block): block for block in waiting
-            }
-            lost = []
-            for done in as_completed(running):
-                try:
-                    yield done.result()
-                except BrokenProcessPool:
-                    lost.append(running[done])
-        waiting = []
-        for start, stop in sorted(lost):
-            if len(lost) <= jobs or stop - start < BLOCK:
-                yield from _cut(tests, seed, start, stop)
-            else:
-                waiting.append((start, stop))
-
-
-def _cut(tests: str, seed: int, start: int, stop: int) -> Iterator[Any]:
-    """A block that may kill its process, in a process of its own, and in halves where it does."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        try:
-            yield pool.submit(_block, tests, seed, start, stop).result()
-            return
-        except BrokenProcessPool:
-            pass
-    if stop - start == 1:
-        yield _module(tests, "fuzz.trials").killed(seed, start)
-        return
-    middle = (start + stop) // 2
-    yield from _cut(tests, seed, start, middle)
-    yield from _cut(tests, seed, middle, stop)
 
 
 class _Total:
