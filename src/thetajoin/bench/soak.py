@@ -41,7 +41,7 @@ ROWS, SECONDS = 10, 20
 WINDOW, SIZE, SLIDE = 30, 250, 10
 # Samples of memory, and of files, in the whole run. Each of the first collects the JVM's garbage.
 LOOKS, FILE_LOOKS = 100, 1_000
-PATIENCE = 120.0
+PATIENCE = 600.0
 Progress = Callable[[str], None]
 
 
