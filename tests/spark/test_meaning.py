@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import thetajoin as tj
+from spark.harness import Streams
 from thetajoin import ThetaJoinError
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -331,6 +332,26 @@ def test_variant_is_carried(spark: Any) -> None:
     assert tj.self_join(frame, "l.lid < r.lid").count() == 15
     with pytest.raises(ThetaJoinError, match="compare"):
         tj.join(frame, right, "l.v < r.v")
+
+
+@pytest.mark.parametrize("beside", ["stream", "table"])
+def test_variant_and_collations_in_streams(streams: Streams, beside: str) -> None:
+    """Carried as they are, or refused in one line."""
+    spark = streams.spark
+    made = spark.sql(
+        "SELECT CAST(id AS INT) AS lid, parse_json(concat('{\"a\":', id, '.5}')) AS v, "
+        "collate('Ab', 'UTF8_LCASE') AS c FROM range(6)"
+    )
+    made.write.parquet(str(streams.folder / "made"))
+    left = spark.readStream.schema(made.schema).parquet(str(streams.folder / "made"))
+    right = (left if beside == "stream" else made).selectExpr("lid AS rid", "v", "c")
+    joined = tj.join(left, right, "l.lid <= r.rid", window=tj.FullHistory(), units=2)
+    assert joined.schema["c_right"].dataType == made.schema["c"].dataType
+    shown = joined.selectExpr("lid", "rid", "v::string AS v", "v_right::string AS w", "c")
+    rows = streams.run(shown).rows.to_pylist()
+    found = Counter(tuple(row.values()) for row in rows)
+    text = '{{"a":{}.5}}'.format
+    assert found == Counter((l, r, text(l), text(r), "Ab") for l in range(6) for r in range(l, 6))
 
 
 def test_mistakes_of_every_kind(spark: Any) -> None:

@@ -30,7 +30,7 @@ from thetajoin.engine.core import JoinCore
 from thetajoin.engine.options import Options
 from thetajoin.engine.spec import Side
 from thetajoin.engine.stream import check_window
-from thetajoin.errors import OptionError
+from thetajoin.errors import DataError, OptionError
 from thetajoin.predicate import condition_text
 from thetajoin.predicate.nodes import Column
 from thetajoin.predicate.render import backquoted
@@ -314,10 +314,19 @@ def _cell_totals(config: AggConfig, counted: bool) -> Callable[[pa.Table], pa.Ta
             if counted:
                 ties = [(name, "ascending") for name in whole.column_names[-2:]]
                 whole = whole.sort_by(ties).select(whole.column_names[:-2])
-            named = whole.rename_columns(schema.names).cast(schema)
-            sides.append(contiguous(named.combine_chunks(), "joined"))
+            sides.append(_in_one(whole.rename_columns(schema.names).cast(schema)))
         found = partial_batch(config.aggregator().run(*sides, last=True))
         set_aside()
         return pa.Table.from_batches([found])
 
     return totals
+
+
+def _in_one(table: pa.Table) -> pa.RecordBatch:
+    try:
+        return contiguous(table.combine_chunks(), "joined")
+    except DataError:
+        raise DataError(
+            "a task of join_agg gets more than 2 GiB of one column's text: ask for more tasks "
+            "(units=), or leave long texts out of groups, aggregates and condition"
+        ) from None
