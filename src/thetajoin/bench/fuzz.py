@@ -76,7 +76,7 @@ def _block(tests: str, seed: int, start: int, stop: int) -> Any:
 
 
 def _tallies(tests: str, seed: int, blocks: list[tuple[int, int]], jobs: int) -> Iterator[Any]:
-    """The blocks' tallies as they come; a block that kills its process is cut until it is one case."""
+    """The blocks' tallies as they come; a block that kills its process is cut down to the case."""
     _module(tests, "fuzz.trials")  # what processes send back is of its classes
     waiting = list(blocks)
     while waiting:
