@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from fuzz import draw as drawing
@@ -98,6 +99,7 @@ class Case:
 def case(seed: int, number: int) -> Case:
     """The case of that number: the same for the same seed, whatever ran before."""
     draw = Draw(f"{seed}:{number}")
+    draw.edge = draw.chance(0.06)
     call = draw.weighted(CALLS)
     inputs = _inputs(draw, call)
     tables = _tables(draw, call, inputs)
@@ -146,10 +148,7 @@ def _tables(draw: Draw, call: str, inputs: Mapping[str, str]) -> dict[str, Table
 
 def _condition(draw: Draw, tables: Mapping[str, Table]) -> Node:
     sides = list(tables)
-    parts = [
-        Conditions(draw, tables, a, b).condition() for a, b in zip(sides, sides[1:], strict=False)
-    ]
-    return both(parts)
+    return both([Conditions(draw, tables, a, b).condition() for a, b in pairwise(sides)])
 
 
 def _form(draw: Draw, call: str) -> str:
@@ -179,7 +178,7 @@ def _options(draw: Draw, call: str, on: Node) -> dict[str, Any]:
         options["head_rows"] = draw.pick((0, 1, 2, 5, 100))
     if draw.chance(0.3):
         options["merge"] = draw.pick(("inline", "background"))
-    if draw.chance(0.25) and call != "join_agg":
+    if draw.chance(0.3) and call != "join_agg":
         options["index"] = draw.pick(INDEXES if _has_keys(on) else INDEXES[:2])
     return options
 
@@ -260,7 +259,7 @@ def _steps(draw: Draw, made: Case) -> tuple[Step, ...]:
     """Pushes of both sides until all rows are in, with watermarks and restarts between them."""
     sizes = [table.size for table in made.tables.values()]
     count = draw.randint(1, 6)
-    ends = [sorted(draw.randint(0, size) for _ in range(count - 1)) + [size] for size in sizes]
+    ends = [[*sorted(draw.randint(0, size) for _ in range(count - 1)), size] for size in sizes]
     steps = []
     timed = made.window is not None and made.window.name == "time"
     for at, (left, right) in enumerate(zip(*ends, strict=True)):

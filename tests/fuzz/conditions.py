@@ -48,7 +48,7 @@ class Conditions:
     def crossed(self) -> Node:
         """A comparison of one side with the other, or a band."""
         draw = self.draw
-        if draw.chance(0.3):
+        if draw.chance(0.8 if draw.edge else 0.3):
             band = self._band()
             if band is not None:
                 return band

@@ -24,7 +24,9 @@ ODD_HALVES = (math.nan, math.inf, -math.inf, 2.0**-24, 65504.0, 0.1)
 
 
 class Draw(random.Random):
-    """A seeded source of choices."""
+    """A seeded source of choices; on the `edge`, values are extremes and bands abound."""
+
+    edge = False
 
     def chance(self, share: float) -> bool:
         """True in that share of the calls."""
@@ -47,7 +49,7 @@ def values(draw: Draw, kind: Kind, code: str, size: int) -> list[Any]:
 
 
 def _pool(draw: Draw, kind: Kind, code: str) -> Sequence[Any]:
-    style = draw.weighted({"narrow": 7, "extreme": 1.2, "wide": 1})
+    style = "extreme" if draw.edge else draw.weighted({"narrow": 7, "extreme": 1, "wide": 1})
     name = kind.name
     if name in ("int", "uint"):
         return _integers(draw, kind, style)

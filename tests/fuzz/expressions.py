@@ -66,7 +66,7 @@ def expression(draw: Draw, side: str, table: Table, family: str, depth: int = 1)
     if not found:
         return None
     node = draw.pick(found)
-    for _ in range(depth if draw.chance(0.4) else 0):
+    for _ in range(depth if draw.chance(0.05 if draw.edge else 0.4) else 0):
         wider = _WIDER.get(family, _kept)(draw, node, found)
         node = wider if wider is not None else node
     return node
@@ -104,7 +104,9 @@ def _number(draw: Draw, node: Node, found: list[Node]) -> Node | None:
         return None
     if to.name == "decimal" and kind.name == "float":
         return None
-    return cast(draw.pick(("cast", "try_cast", "try_cast")) if to.name == "int" else "cast", node, to)
+    return cast(
+        draw.pick(("cast", "try_cast", "try_cast")) if to.name == "int" else "cast", node, to
+    )
 
 
 _NUMBERS = (

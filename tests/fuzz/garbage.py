@@ -1,4 +1,4 @@
-"""Calls with an argument that makes no sense: whatever it is, the end is a ThetaJoinError or a result."""
+"""Calls with an argument that makes no sense: they end in a ThetaJoinError, or in a result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import datetime as dt, math
 from decimal import Decimal
 import numpy as np, pandas as pd, polars as pl, pyarrow as pa
 import thetajoin as tj
-l = pa.table({"a": [1, 2, None], "b": [0.5, float("nan"), 1.0], "s": ["x", "", None], "t": [1, 2, 3]})
+l = pa.table({"a": [1, 2, None], "b": [0.5, math.nan, 1.0], "s": ["x", "", None], "t": [1, 2, 3]})
 r = pa.table({"a": [2, 3], "c": [b"x", b"y"], "t": [2, 9]})
 m = pa.table({"a": [5], "d": [dt.date(2024, 1, 1)], "t": [4]})
 join = tj.StreamJoin("l.a < r.a", window=tj.TimeWindow(3, time="t"), how="left")

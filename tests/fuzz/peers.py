@@ -30,6 +30,7 @@ LEFT_OUT = {
     "span": "its intervals have months and days apart, and Spark's here have not",
     "timestamp": "it casts units to microseconds, which overflow at the extremes",
     "clock": "it has microseconds only",
+    "concat": "it passes over a NULL, which in Spark makes the whole NULL",
     "decimal": "it compares decimals of more than 38 digits together as doubles",
 }
 UNKNOWN = ("float16", "view", "dictionary")  # Arrow types that it does not read
@@ -85,7 +86,7 @@ def _named(case: Case, side: str) -> list[str]:
 
 
 def _with_how(case: Case, pairs: list[tuple[int, int]]) -> Counter[Ids]:
-    """Outer, semi and anti joins from the pairs (its own ones of inequalities are not all right)."""
+    """Outer, semi and anti joins from the pairs: its own ones on inequalities have been wrong."""
     left, right = ({pair[at] for pair in pairs} for at in (0, 1))
     sizes = [range(table.size) for table in case.tables.values()]
     alone: list[Ids] = [(l, None) for l in sizes[0] if l not in left]

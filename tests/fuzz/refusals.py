@@ -12,6 +12,7 @@ REASONS = {
     r"index='\w+' cannot serve": "an index serves conditions that have keys for it",
     r"the condition is constant": "a condition that no pair decides is an error by contract",
     r"the condition names only": "a condition over one side is an error by contract",
+    r"not VOID at position": "a pandas column without a value has no type",
 }
 
 
