@@ -207,9 +207,8 @@ def self_join_agg(
     """Counts, sums, averages and extremes over the matches of a `self_join`, by group.
 
     Gives what `self_join` and then grouping would give: each pair of rows in both roles, no row
-    with itself. Costs what `join_agg` of the table with itself costs; rows that satisfy the
-    condition with themselves, and those of a table that does not fit into its `CountWindow`, are
-    decided by one more order of rows, their arrival.
+    with itself. Costs what `join_agg` of the table with itself costs; under a `CountWindow` that
+    the table does not fit into, one more order of rows decides, their arrival.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> trips = pa.table({"km": [3, 5, 9], "fare": [12, 9, 20]})

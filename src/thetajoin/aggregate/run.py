@@ -117,12 +117,16 @@ class AggConfig:
 
 @dataclass(frozen=True)
 class Asking:
-    """Rows of one side that ask: which of them, what they ask, and the groups they are in."""
+    """Rows of one side that ask: which of them, what they ask, and the groups they are in.
+
+    apart: the arrival number of a row that each must not be given, because it is the row itself.
+    """
 
     rows: SideRows
     places: Rows32
     probe: Probe
     codes: Int64
+    apart: Int64 | None = None
 
     @staticmethod
     def of(rows: SideRows, view: View, keyed: PartRows) -> Asking:
@@ -133,7 +137,8 @@ class Asking:
 
     def seeing(self, see: See | None) -> Asking:
         """The same rows, of which each sees only some."""
-        return replace(self, probe=seeing(self.probe, see, self.places))
+        apart = None if see is None or see.apart is None else gather(see.apart, self.places)
+        return replace(self, probe=seeing(self.probe, see, self.places), apart=apart)
 
 
 class Aggregator:
@@ -218,7 +223,7 @@ class Aggregator:
 
     def _ask(self, asking: Asking, state: State, target: Segment) -> None:
         """Totals of the target's rows for each probe, and the probes' own values as often."""
-        pairs = target.answer(asking.probe, self.spec, state, asking.codes)
+        pairs = target.answer(asking.probe, self.spec, state, asking.codes, asking.apart)
         rows = asking.rows
         if rows.arrays():
             times = np.zeros(rows.table.num_rows, np.int64)
@@ -242,7 +247,7 @@ class Aggregator:
         stored = self._block_rows(block, other)
         target = self._stored(at, part, block, other)
         asking = Asking.of(rows, part.views[other], batch.parts[at]).seeing(see)
-        pairs = int(target.count(asking.probe).sum())
+        pairs = int(target.count(asking.probe, asking.apart).sum())
         sizes = rows.grouping.size, stored.grouping.size
         if pairs * PAIR_NS < min(sizes) * max(len(batch), block.rows) * ASK_NS:
             raise NeedsPairsError("groups of both sides are many for so few pairs")
@@ -277,8 +282,13 @@ class Aggregator:
         stored = self._block_rows(block, OTHER[rows.side])
         totals = PairTotals(self.spec, rows, stored)
         alone = Batch(batch.table, (batch.parts[at],))
+        numbers = None if see is None or see.apart is None else block.arrivals.numbers()
         for found in joiner.probe(alone, rows.side, [only], see, want_output=False):
-            totals.add(found.probe_rows, found.stored_rows)
+            probing, held = found.probe_rows, found.stored_rows
+            if numbers is not None and see is not None and see.apart is not None:
+                apart = see.apart[probing] != numbers[held]
+                probing, held = probing[apart], held[apart]
+            totals.add(probing, held)
             self._states += totals.take_full()
             self._compact()
         self._states += totals.finish()
@@ -368,7 +378,8 @@ def _part_rows(block: Block, at: int, view: View) -> PartRows:
 def _seen_from(block: Block, see: See | None, rows: int) -> See | None:
     """What new rows may see of a block, as what its rows may see of the new ones.
 
-    Later rows see later ones: both bounds never go down, so a stored row is seen by a range.
+    Later rows see later ones: both bounds never go down, so a stored row is seen by a range. New
+    rows that are told apart from themselves have numbers without gaps.
     """
     if see is None or not rows:
         return None
@@ -378,4 +389,5 @@ def _seen_from(block: Block, see: See | None, rows: int) -> See | None:
         low = np.searchsorted(see.high, block.arrivals.numbers(), side="left").astype(np.int64)
     if see.low is not None and see.low[-1] > block.arrivals.first:
         high = np.searchsorted(see.low, block.arrivals.numbers(), side="right").astype(np.int64) - 1
-    return None if low is None and high is None else See(low, high)
+    apart = None if see.apart is None else block.arrivals.numbers() - see.apart[0]
+    return None if low is None and high is None and apart is None else See(low, high, apart)

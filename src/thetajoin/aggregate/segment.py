@@ -30,7 +30,7 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels import wide
-from thetajoin.kernels.order import gather, order_of
+from thetajoin.kernels.order import gather, inverse, order_of
 
 # Probes that see more different ranges of rows than this take the order of arrival as one more.
 MOST_RANGES = 6
@@ -66,18 +66,28 @@ class Segment:
             self.memo[key] = make()
         return self.memo[key]
 
-    def count(self, probe: Probe) -> Int64:
-        """How many rows each probe matches."""
+    def count(self, probe: Probe, apart: Int64 | None = None) -> Int64:
+        """How many rows each probe matches; not the one with the arrival number `apart`."""
         memo = None if self.memo is None else self.memo.setdefault("counting", {})
         plane = Plane(self.index.size, [], [], memo, self.mapper)
-        pairs: Int64 = self._solved(probe, plane).totals[0]
+        pairs: Int64 = self._solved(probe, plane, apart).totals[0]
         return pairs
 
-    def answer(self, probe: Probe, spec: AggSpec, state: State, codes: Int64) -> Int64:
-        """Add each probe's matches to the state's group ``codes``; how many there were of each."""
+    def answer(
+        self,
+        probe: Probe,
+        spec: AggSpec,
+        state: State,
+        codes: Int64,
+        apart: Int64 | None = None,
+    ) -> Int64:
+        """Add each probe's matches to the state's group ``codes``; how many there were of each.
+
+        The row with the arrival number `apart` is none of a probe's matches.
+        """
         plane, layout = self._kept("plane", lambda: self._plane(spec))
         plane.mapper = self.mapper
-        found = self._solved(probe, plane)
+        found = self._solved(probe, plane, apart)
         pairs: Int64 = found.totals[0]
         wide.count_at(codes, pairs, state.pairs)
         floats: dict[int, list[tuple[Piece, Int64]]] = {}
@@ -135,7 +145,7 @@ class Segment:
         memo: dict[Any, Any] | None = None if self.memo is None else {}
         return Plane(self.index.size, sums, ranks, memo, self.mapper), layout
 
-    def _solved(self, probe: Probe, plane: Plane) -> Answer:
+    def _solved(self, probe: Probe, plane: Plane, apart: Int64 | None) -> Answer:
         """Each probe's matches, as totals and least ranks."""
         answer = Answer.empty(plane, probe.size)
         visible = probe.visible(self.arrivals) if self.index.size and probe.size else None
@@ -160,13 +170,43 @@ class Segment:
             )
             for dim, order, span in spans.excluded
         ]
+        ranges, behind = self._around(apart, spans.primary, axes)
         for outside in itertools.product(*around):
+            sides = [*outside, *axes]
+            for chosen, low, high in few or []:
+                self._within(plane, ranges, sides, chosen, low, high, answer)
             if few is None:
-                answer.add(solve(plane, spans.primary, [*outside, *axes]))
-                continue
-            for chosen, low, high in few:
-                self._within(plane, spans.primary, [*outside, *axes], chosen, low, high, answer)
+                answer.add(solve(plane, ranges, sides))
+            if behind is not None:
+                chosen, rest = behind
+                some = [narrowed(axis, chosen) for axis in sides]
+                answer.add_at(chosen, solve(plane, rest, some))
         return answer
+
+    def _around(
+        self, apart: Int64 | None, primary: Ranges, axes: list[Axis]
+    ) -> tuple[Ranges, tuple[Int64, Ranges] | None]:
+        """Ranges without the row that a probe must not be given.
+
+        Where that row is in a probe's box, the range ends before it, and a second one, given with
+        the probe's number, begins behind it.
+        """
+        if apart is None:
+            return primary, None
+        place = np.full(self.arrivals.rows, -1, np.int32)
+        place[self.index.rid] = np.arange(self.index.size, dtype=np.int32)
+        row = np.minimum(self.arrivals.rows_before(apart), self.arrivals.rows - 1)
+        at = np.where(gather(self.arrivals.numbers(), row) == apart, gather(place, row), -1)
+        starts, ends = primary
+        inside = (starts <= at) & (at < ends)
+        for axis in axes:
+            where = inverse(axis.order)[at]
+            inside &= (axis.start <= where) & (where < axis.end)
+        if not inside.any():
+            return primary, None
+        chosen = np.flatnonzero(inside)
+        behind = (at[chosen] + 1).astype(np.int32), ends[chosen]
+        return (starts, np.where(inside, at, ends).astype(np.int32)), (chosen, behind)
 
     def _within(
         self,

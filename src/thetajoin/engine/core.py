@@ -40,11 +40,11 @@ from thetajoin.engine.spec import (
     time_difference,
 )
 from thetajoin.engine.store import Store, StoreConfig
-from thetajoin.errors import DataError, SchemaError, WindowError
+from thetajoin.errors import SchemaError, WindowError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.catalog import AUTO, PO_JOIN, check_suits
 from thetajoin.index.po_join import Mapper
-from thetajoin.predicate import Condition, compile_condition, evaluate
+from thetajoin.predicate import Condition, compile_condition
 from thetajoin.window.chain import SEGMENTS
 from thetajoin.window.spec import CountWindow, FullHistory, Window
 
@@ -341,7 +341,7 @@ class JoinCore:
 
         Rows of a self-join see the earlier ones, each up to another arrival number, and that is one
         more order of rows to decide by. Where all new rows are in the window together, each may
-        meet all of them but itself, so only rows that would match themselves need bounds.
+        meet all of them but itself.
         """
         sees = {side: self._sees(side, arrivals[side]) for side in SIDES}
         if not self.config.self_join or not self._new_meet(sees):
@@ -352,23 +352,9 @@ class JoinCore:
             low = sees[side].low
             see = None if low is None else See(low, None)
             yield side, arrivals[side].batch, self.stores[OTHER[side]].probed(), see
-        batch, new = arrivals["l"].batch, [arrivals["r"].block]
-        own = self._match_themselves(batch.table)
-        if not own.all():
-            yield "l", batch.where(~own), new, None
-        if own.any():
-            numbers = arrivals["l"].first + np.flatnonzero(own)
-            for see in (See(None, numbers - 1), See(numbers + 1, None)):
-                yield "l", batch.where(own), new, see
-
-    def _match_themselves(self, rows: pa.RecordBatch) -> Flags:
-        """Which rows satisfy the condition with themselves, or might."""
-        try:
-            holds = evaluate(self.condition.expr, left=rows, right=rows)
-        except DataError:
-            return np.ones(rows.num_rows, np.bool_)
-        flags: Flags = holds.fill_null(False).to_numpy(zero_copy_only=False)
-        return flags
+        arrival = arrivals["l"]
+        apart = arrival.first + np.arange(len(arrival.batch))
+        yield "l", arrival.batch, [arrivals["r"].block], See(None, None, apart)
 
     def _sees(self, side: Side, arrival: Arrival) -> See:
         """What a side's new rows may see where rows are taken in an order."""

@@ -50,10 +50,15 @@ class Found:
 
 @dataclass(frozen=True)
 class See:
-    """Arrival numbers each row of a batch may be paired with, ends included."""
+    """Arrival numbers each row of a batch may be paired with, ends included.
+
+    `apart` has the one that it may not be paired with, its own in a self-join; only aggregates are
+    given that, because pairs come with ends alone.
+    """
 
     low: Int64 | None
     high: Int64 | None
+    apart: Int64 | None = None
 
 
 @dataclass(frozen=True)
