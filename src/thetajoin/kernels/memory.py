@@ -63,10 +63,17 @@ def large_bytes(size: int) -> NDArray[np.uint8]:
     try:
         memory, address = _spare[rounded].pop()
     except IndexError:
-        memory = mmap.mmap(-1, rounded, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = _mapped(rounded)
         _advise(memory, "MADV_HUGEPAGE")
         address = np.frombuffer(memory, np.uint8).ctypes.data
     return np.asarray(_Lease(memory, address))
+
+
+def _mapped(size: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"no room for an array of {size} bytes") from error
 
 
 def empty(size: int, dtype: Any) -> NDArray[Any]:
