@@ -19,8 +19,8 @@ from thetajoin.engine.options import Options
 from thetajoin.engine.restore import check_owed, read, refusing
 from thetajoin.engine.serial import serial
 from thetajoin.engine.spec import Side
-from thetajoin.engine.stream import check_order, check_window
-from thetajoin.errors import SnapshotError
+from thetajoin.engine.stream import LESS, check_order, check_window
+from thetajoin.errors import SnapshotError, enough_memory
 from thetajoin.predicate import condition_text
 from thetajoin.window.spec import Window, window_from_dict
 
@@ -75,6 +75,7 @@ class StreamAggregate:
         self._state = State.nothing(self._aggregator.spec)
 
     @serial
+    @enough_memory(LESS)
     def push(self, left: Any = None, right: Any = None) -> pa.Table:
         """Take the next micro-batch; the totals, as they are now, of the groups it changed.
 
@@ -114,6 +115,7 @@ class StreamAggregate:
         return result(self._state)
 
     @serial
+    @enough_memory(LESS)
     def snapshot(self) -> bytes:
         """The whole state as bytes that `restore` reads; no pickle."""
         config = self._config

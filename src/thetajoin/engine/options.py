@@ -41,8 +41,9 @@ class Options:
                 raise OptionError(f"{name}={value!r}: must be a whole number of at least {least}")
             if value > most:
                 raise OptionError(f"{name}={value!r}: must be at most {most}")
-        if self.merge not in ("background", "inline"):
-            raise OptionError(f"merge={self.merge!r}: must be 'background' or 'inline'")
+        merge: Any = self.merge
+        if not isinstance(merge, str) or merge not in ("background", "inline"):
+            raise OptionError(f"merge={merge!r}: must be 'background' or 'inline'")
         if not isinstance(self.index_options, dict):
             raise OptionError(f"index_options={self.index_options!r}: give a dictionary")
         check_name(self.index, self.index_options)

@@ -15,10 +15,11 @@ from thetajoin.engine.layout import How, check_suffix, parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.restore import check_owed, read, refusing
 from thetajoin.engine.serial import serial
-from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, WindowError
+from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, WindowError, enough_memory
 from thetajoin.predicate import condition_text
 from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow, Window, window_from_dict
 
+LESS = "push fewer rows at a time, or choose a shorter window"
 NO_WINDOW = (
     "a stream needs a window: TimeWindow('10 minutes', time='ts'), CountWindow(1000) or "
     "FullHistory()"
@@ -79,6 +80,16 @@ def check_order(order_by: Any) -> tuple[str, str] | None:
     raise OptionError(f"order_by={order_by!r}: give a column name, or a pair, one per side")
 
 
+def check_given_schema(schema: Any, name: str) -> pa.Schema | None:
+    """A side's schema, where it was given."""
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise SchemaError(
+            f"{name}_schema is a {type(schema).__name__}: give a pyarrow Schema, such as "
+            "pa.schema({'ts': pa.timestamp('us'), 'price': pa.float64()})"
+        )
+    return schema
+
+
 class StreamJoin:
     """A join of two streams in this process: push micro-batches, get the new matches.
 
@@ -117,7 +128,10 @@ class StreamJoin:
         self._order_by = check_order(order_by)
         self._suffix = check_suffix(suffix)
         self._options = Options.parse(options)
-        self._schemas: dict[str, pa.Schema | None] = {"left": left_schema, "right": right_schema}
+        self._schemas: dict[str, pa.Schema | None] = {
+            "left": check_given_schema(left_schema, "left"),
+            "right": check_given_schema(right_schema, "right"),
+        }
         self._early: list[tuple[str, Any]] = []
         self._core: JoinCore | None = None
         self._owed: list[pa.RecordBatch] = []
@@ -159,6 +173,7 @@ class StreamJoin:
         return None if self._core is None else self._core.layout.schema
 
     @serial
+    @enough_memory(LESS)
     def push(self, left: Any = None, right: Any = None) -> pa.Table:
         """Take the next micro-batch of either or both sides and return the new matches.
 
@@ -210,6 +225,7 @@ class StreamJoin:
             self._owed += list(self._core.advance(watermark))
 
     @serial
+    @enough_memory(LESS)
     def finish(self) -> pa.Table:
         """End both streams and return what outer and anti joins still owe."""
         self._check_open()
@@ -268,6 +284,7 @@ class StreamJoin:
         )
 
     @serial
+    @enough_memory(LESS)
     def snapshot(self) -> bytes:
         """The whole state as bytes that `restore` reads, in this version or a later one.
 

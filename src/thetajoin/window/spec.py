@@ -189,6 +189,9 @@ class TimeWindow:
 class CountWindow:
     """Pairs a row with the other side's newest rows: at most `size`, expired `slide` at a time.
 
+    Rows are taken in the order of `order_by`, or as they come: NULL before every value, NaN after
+    every number, and on a tie left rows before right ones, each side's in the order of its input.
+
     >>> window = CountWindow(4, slide=2)
     >>> [CountWindow.first_visible(n, window.size, window.slide) for n in range(9)]
     [0, 0, 0, 0, 0, 2, 2, 4, 4]
