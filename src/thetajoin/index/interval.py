@@ -84,6 +84,8 @@ def shifted(least: Int64, most: Int64, low: int | None, high: int | None) -> Int
     """
     first, past_first = (None, None) if low is None else _stepped(least, low)
     last, past_last = (None, None) if high is None else _stepped(most, high)
+    if past_first is None and past_last is None:
+        return Interval(first, last)
     nothing = np.zeros(least.size, np.bool_)
     if past_first is not None:
         nothing |= past_first > 0
