@@ -20,7 +20,7 @@ from fuzz.kinds import BOOL, INT, LONG, STORED, arrow_type, from_array, kind_of,
 from fuzz.meaning import FAILED, Notes, evaluated
 from fuzz.nodes import Node, arithmetic, cast, lit, number
 from fuzz.shrink import shrunk
-from thetajoin.bench import fuzz
+from thetajoin.bench import blocks, fuzz
 from thetajoin.cli.benchmarks import run_benchmark
 from thetajoin.engine import bands, joiner, rows
 from thetajoin.errors import OptionError
@@ -202,9 +202,9 @@ def test_a_lost_last_chunk_is_found(monkeypatch):
 
 
 def test_a_command_that_lacks_its_tests_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(fuzz, "__file__", str(tmp_path / "a" / "b" / "c" / "fuzz.py"))
-    with pytest.raises(OptionError, match="source checkout"):
-        fuzz.tests_folder()
+    monkeypatch.setattr(blocks, "__file__", str(tmp_path / "a" / "b" / "c" / "blocks.py"))
+    with pytest.raises(OptionError, match=r"bench fuzz .* source checkout"):
+        fuzz.run(lambda _: None, cases=1)
 
 
 def test_the_command_reports_what_it_did(capsys):
