@@ -16,12 +16,15 @@ from thetajoin.engine.layout import parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.serial import SerialIterator
 from thetajoin.engine.stream import check_order, check_window
-from thetajoin.errors import OptionError, SchemaError
+from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
 from thetajoin.planner.plan import Plan, make_plan
 from thetajoin.window.spec import FullHistory, Window
 
+SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
 
+
+@enough_memory(SMALLER)
 def join(
     left: Any,
     right: Any,
@@ -108,9 +111,10 @@ def open_join(
     core, batches = _prepare(
         left, right, on, how, window, order_by, suffix, options, self_join=self_join
     )
-    return core.layout.schema, SerialIterator(_run(core, batches))
+    return core.layout.schema, SerialIterator(_in_pieces(_run(core, batches)))
 
 
+@enough_memory(SMALLER)
 def self_join(
     df: Any,
     on: Any,
@@ -150,6 +154,7 @@ def self_join(
     return from_table(core.layout.table(list(_run(core, batches))), kind)
 
 
+@enough_memory(SMALLER)
 def join_agg(
     left: Any,
     right: Any,
@@ -388,3 +393,8 @@ def _run(
 ) -> Iterator[pa.RecordBatch]:
     yield from core.run(*batches, last=True)
     yield from core.finish()
+
+
+def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with enough_memory("choose a smaller chunk_rows, or join a part of the rows at a time"):
+        yield from batches

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TypeGuard
 
 _LISTED = 12  # names listed in a message before the rest is counted
+_LONGEST = 1200  # characters of a message
 _QUOTED = 80  # characters of a fragment quoted in a message
 
 
@@ -18,7 +21,7 @@ class ThetaJoinError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(one_line(message))
+        super().__init__(_readable(one_line(message)))
 
 
 class ConditionError(ThetaJoinError):
@@ -64,9 +67,45 @@ class DataError(ThetaJoinError):
     """A value that an expression cannot take: overflow, division by zero, a bad cast."""
 
 
+class ResourceError(ThetaJoinError):
+    """Not enough memory for what was asked; says how to ask for it in smaller parts."""
+
+
+@contextlib.contextmanager
+def enough_memory(advice: str) -> Iterator[None]:
+    """Report that memory ran out inside, with what to do about it."""
+    try:
+        yield
+    except MemoryError as error:
+        raise ResourceError(f"there is not enough memory for this: {advice}") from error
+    except RuntimeError as error:
+        if "can't start new thread" not in str(error):
+            raise
+        raise ResourceError(f"there is not enough memory for another thread: {advice}") from error
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether a value is text that can be written down; halves of characters cannot."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def one_line(message: str) -> str:
-    """The message without line breaks."""
-    return re.sub(r"\s*[\r\n]+\s*", " ", message).strip()
+    """The message without line breaks, and with nothing that cannot be printed."""
+    printable = message.encode("utf-8", "backslashreplace").decode()
+    return re.sub(r"\s*[\r\n]+\s*", " ", printable).strip()
+
+
+def _readable(message: str) -> str:
+    """The message without the middle of something very long that it quotes."""
+    if len(message) <= _LONGEST:
+        return message
+    return f"{message[: _LONGEST // 2]} ... {message[-_LONGEST // 3 :]}"
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from thetajoin.api import is_spark, join
+from thetajoin.api import SMALLER, is_spark, join
 from thetajoin.batch.keys import Int64
 from thetajoin.batch.tables import from_table, kind_of
 from thetajoin.engine.intake import Ordering, all_taken_in
 from thetajoin.engine.spec import compare_columns
 from thetajoin.engine.stream import check_window
-from thetajoin.errors import OptionError, SchemaError
+from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.planner.graph import Estimate, Step, order_joins, qualified
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.predicate.graph import conjuncts
@@ -27,6 +27,7 @@ from thetajoin.window.spec import CountWindow, TimeWindow, Window
 ONE = "__thetajoin_one"
 
 
+@enough_memory(SMALLER)
 def join_many(
     inputs: Mapping[str, Any],
     on: Any,
@@ -59,9 +60,12 @@ def join_many(
         tables = ManyFrames(inputs)
     else:
         tables = _Tables(inputs)
+    window, order_by = tables.named(window, order_by)
     parts = conjuncts(on, tables.schemas)
+    orders = _orders(order_by, tables.schemas)
+    tables.check(on, window, orders)
     if isinstance(window, CountWindow):
-        tables.number(window, _orders(order_by, tables.schemas))
+        tables.number(window, orders)
     steps = order_joins(names, parts, tables.estimate(), cross=cross)
     return _folded(tables, steps, window, options)
 
@@ -98,6 +102,17 @@ class _Tables:
         self.batches = all_taken_in(inputs, as_kind=self.kind)
         self.schemas = {name: batch.schema for name, batch in self.batches.items()}
         self.numbers: dict[str, dict[str, Int64]] = {}
+
+    def named(self, window: Window | None, order_by: Any) -> tuple[Window | None, Any]:
+        """Window and order with the columns' own names: those that are given."""
+        return window, order_by
+
+    def check(self, on: Any, window: Window | None, orders: Mapping[str, str] | None) -> None:
+        """Nothing is to be refused that binding does not refuse."""
+
+    def join(self, left: Any, right: Any, on: Any, **how: Any) -> Any:
+        """One step."""
+        return join(left, right, on, **how)
 
     def number(self, window: CountWindow, orders: dict[str, str] | None) -> None:
         """Let rows carry the numbers that tell which see each other."""
@@ -149,7 +164,7 @@ def _folded(
         if isinstance(window, CountWindow):
             own = None
             texts += [_seeing(other, step, names) for other in step.joined]
-        joined = join(left, right, texts, window=own, **options)
+        joined = tables.join(left, right, texts, window=own, **options)
     return tables.finished(joined, _output(tables.schemas))
 
 

@@ -217,3 +217,15 @@ def test_import_is_light():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("type_", [pa.string_view(), pa.binary_view()])
+@pytest.mark.parametrize("rows", [0, 1, 5000])
+def test_views_are_sampled_too(type_, rows):
+    table = pa.table({"x": pa.array(["a", "b"] * rows, pa.string()).cast(type_)})
+    few = table.slice(0, 4)
+    for op in ("=", "<=>"):
+        assert f"l.x {op} r.x" in str(tj.explain(table, few, f"l.x {op} r.x"))
+    got = tj.join_many({"r": table, "s": few, "t": few.slice(0, 1)}, "r.x = s.x AND s.x = t.x")
+    assert got.num_rows == rows * min(rows, 2)
+    assert got.schema.types == [type_] * 3

@@ -8,7 +8,8 @@ from pyarrow import parquet
 
 from thetajoin.bench.harness import Report
 from thetajoin.cli.benchmarks import show
-from thetajoin.cli.terminal import literal, screen, show_rows
+from thetajoin.cli.rows import show_rows
+from thetajoin.cli.terminal import literal, screen
 
 ODD = ["a[/b]c", "[red]x", "[bold]", ":smile:", "[link=http://x]y[/link]", "\\[red]", "[/]"]
 

@@ -236,6 +236,20 @@ def test_other_rows_than_planned_are_an_error():
         list(streamed_targets(core, plan, batch, None))
 
 
+def test_a_row_that_would_match_what_was_left_out_is_an_error():
+    """It lies between those that were seen, where nothing was, so the rows there went nowhere."""
+    left = pa.table({"a": np.arange(1000, 2000)})
+    right = pa.table({"a": np.append(np.arange(100), np.arange(5000, 5100))})
+    on = "ABS(l.a - r.a) <= 10"
+    core = JoinCore(JoinConfig(on, left.schema, right.schema))
+    plan = plan_of(left, right, on)
+    assert all(plan.dropped)
+    assert not list(streamed_targets(core, plan, right.to_batches()[0], None))
+    between = pa.record_batch({"a": [50, 1500]})
+    with pytest.raises(DataError, match="right input gave other rows"):
+        list(streamed_targets(core, plan, between, None))
+
+
 @own.examples(25)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12), st.data())
 def test_places(rows, data):

@@ -256,3 +256,28 @@ def test_rows_that_do_not_fit_are_a_schema_error():
         evaluate(bound("l.a > 0"), left=pa.table({"a": ["x"]}))
     with pytest.raises(SchemaError, match="no single column 'a'"):
         evaluate(bound("l.a > 0"), left=pa.table({"b": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("type_", "text"),
+    [
+        (pa.timestamp("us"), "l.x - INTERVAL '1' DAY"),
+        (pa.timestamp("us"), "l.x - r.x"),
+        (pa.timestamp("us"), "DATE_TRUNC('hour', l.x)"),
+        (pa.duration("us"), "l.x - INTERVAL '1' DAY"),
+        (pa.duration("us"), "-l.x"),
+        (pa.duration("us"), "ABS(l.x)"),
+        (pa.duration("us"), "l.x * 3"),
+        (pa.int64(), "l.x - 1"),
+        (pa.int64(), "-l.x"),
+        (pa.int64(), "l.x * r.x"),
+        (pa.int64(), "l.x DIV -1"),
+        (pa.int64(), "CAST(l.x AS INT)"),
+    ],
+)
+def test_what_lies_below_a_null_is_never_computed(type_, text):
+    # pandas writes NaT as the least integer, and it stays below the NULL that it becomes
+    least = pa.py_buffer((1 << 63).to_bytes(8, "little"))
+    rows = pa.table({"x": pa.Array.from_buffers(type_, 1, [pa.py_buffer(b"\0"), least])})
+    expr = bound(f"({text}) IS NULL", rows.schema).children[0]
+    assert evaluate(expr, rows, rows).to_pylist() == [None]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from predicate.values import constant
 from thetajoin.errors import DataError
-from thetajoin.predicate import strings
+from thetajoin.predicate import dates, strings
 from thetajoin.predicate.types import BOOL, STRING
 
 T = "TIMESTAMP '2024-05-06 07:08:09.123456'"
@@ -150,3 +150,20 @@ def test_one_pattern_matches_as_a_column_of_patterns_does(texts, pattern):
 def test_functions_fail_where_spark_does(text):
     with pytest.raises(DataError):
         constant(text)
+
+
+@pytest.mark.parametrize("unit", ["second", "hour", "week", "year"])
+def test_date_trunc_of_the_first_timestamps_is_an_error_and_not_the_far_future(unit):
+    least = pa.array([-(2**63) + 1], pa.timestamp("us", "UTC"))
+    with pytest.raises(DataError, match="overflow in date_trunc"):
+        dates.date_trunc([pa.array([unit]), least], least.type)
+
+
+@pytest.mark.parametrize("unit", ["second", "hour", "week", "year"])
+def test_date_trunc_does_not_look_at_what_lies_below_a_null(unit):
+    hidden = pa.Array.from_buffers(
+        pa.timestamp("us", "UTC"),
+        1,
+        [pa.py_buffer(b"\0"), pa.py_buffer(b"\1" + b"\0" * 6 + b"\x80")],
+    )
+    assert dates.date_trunc([pa.array([unit]), hidden], hidden.type).to_pylist() == [None]

@@ -159,3 +159,9 @@ def told(query):
     except tj.ThetaJoinError as error:
         return str(error)
     return ""
+
+
+def test_a_table_with_two_columns_of_one_name():
+    twice = pa.table([[1], [2]], names=["a", "a"])
+    with pytest.raises(tj.ThetaJoinError, match=r"'y'.*two columns 'a'"):
+        tj.sql("SELECT x.a FROM x, y WHERE x.a < y.a", x=pa.table({"a": [1]}), y=twice)

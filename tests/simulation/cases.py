@@ -170,11 +170,11 @@ def draw_join(rng: Random) -> Join:
     case = rng.choice(CASES)
     at = rng.randrange(len(WINDOWS))
     kind = rng.random()
-    units = rng.choice((1, 2, 2, 3, 3, 4, 5))
-    if kind < 0.15:
-        return Join(case, at, self_join=True, units=units)
-    if kind < 0.25 and case.group:
-        return Join(case, at, totals=True, units=units)
+    units = rng.choice((1, 1, 1, 2, 2, 2, 2, 3, 3, 5))
+    if kind < 0.25:
+        # Self-joins, totals, or both.
+        totals = bool(case.group) and kind > 0.13
+        return Join(case, at, self_join=kind < 0.18 or not totals, totals=totals, units=units)
     full_history = isinstance(WINDOWS[at][1], naive.Full)
     how = rng.choice(("inner", "semi") if full_history else HOWS)
     timed = isinstance(WINDOWS[at][1], naive.Time)
@@ -191,7 +191,14 @@ def unit_spec(join: Join) -> UnitSpec:
         group = join.case.group
         aggs = {name: text.format(group) for name, text in AGGS.items()}
         config = AggConfig(
-            join.case.on, schema, schema, (f"l.{group}",), aggs, window=window, order_by=order_by
+            join.case.on,
+            schema,
+            schema,
+            (f"l.{group}",),
+            aggs,
+            window=window,
+            order_by=order_by,
+            self_join=join.self_join,
         )
         return UnitSpec.of(
             config.core().config, {}, units=join.units, totals=(config.group_by, dict(aggs))
@@ -235,11 +242,12 @@ class Rows:
     made: int = 0
 
     def draw(self, number: int) -> list[Row]:
-        """Some rows, of which some are equal."""
+        """Some rows, of which some are equal, or are to whoever looks carelessly."""
         rows: list[Row] = []
         for _ in range(number):
-            if rows and not self.case.has_ids and self.rng.random() < 0.25:
-                rows.append(dict(self.rng.choice(rows)))
+            if rows and not self.case.has_ids and self.rng.random() < 0.4:
+                twin = self.rng.choice(rows)
+                rows.append(dict(twin) if self.rng.random() < 0.4 else alike(twin))
             else:
                 rows.append(self._row())
         return rows
@@ -253,10 +261,6 @@ class Rows:
                 self.made += 1
             else:
                 row[name] = rng.choice(VALUES[name])
-        if "q" in row and rng.random() < 0.5:
-            # Two rows whose values are the same and in different columns.
-            row["k"], value = 1, rng.randrange(2)
-            row["p"], row["q"] = rng.choice(((value, None), (None, value)))
         # Few different times, so that they tie and lie on the bounds of windows and watermarks.
         row["t"] = None if rng.random() < 0.05 else at(self.now + 500 * rng.randint(-6, 4))
         row["tag"] = None
@@ -268,6 +272,25 @@ class Rows:
         row = dict.fromkeys(names) | {"t": at(10**9), "tag": END}
         ids = range(10**6, 10**6 + number)
         return [row | ({"id": id_} if self.case.has_ids else {}) for id_ in ids]
+
+
+def alike(row: Row) -> Row:
+    """Another row with the same values if NULLs, signs of zeros and ends of lists are left out."""
+    other = {name: -value if value == 0.0 else value for name, value in _reals(row)}
+    for one, two in (("p", "q"), ("x", "y"), ("m", "n")):
+        if one in row and (row[one] is None) != (row[two] is None):
+            other |= {one: row[two], two: row[one]}
+    if row.get("m") and row.get("n"):
+        values = [*row["m"], *row["n"]]
+        cut = len(row["m"]) % (len(values) - 1) + 1
+        other |= {"m": values[:cut], "n": values[cut:]}
+    if row.get("z"):
+        other["z"] = [[value for part in row["z"] for value in part], []]
+    return row | other
+
+
+def _reals(row: Row) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in row.items() if isinstance(value, float)]
 
 
 def at(milliseconds: int) -> datetime:

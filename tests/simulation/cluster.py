@@ -56,8 +56,8 @@ class Settings:
     """How often what goes wrong; and how Spark's workers are set up."""
 
     task: float = 0.2
-    twin: float = 0.08
-    rerun: float = 0.1
+    twin: float = 0.06
+    rerun: float = 0.08
     restart: float = 0.08
     between: float = 0.15
     damage: float = 0.15
@@ -139,7 +139,7 @@ class Cluster:
             done = self._run(batch)
             if run == MOST_RUNS or self.rng.random() >= self.settings.rerun:
                 break
-            self._count("micro-batch run again")
+            self.world.count("micro-batch run again")
             self._restart()
         self.versions = [done[at].version for at in range(self.partitions)]
         for at in range(self.partitions):
@@ -189,7 +189,7 @@ class Cluster:
         parts = []
         for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
             middle = self.rng.randint(start, end)
-            spans = ((start, middle), (middle, end))
+            spans = [(start, middle), (middle, end)]
             parts.append(
                 [whole.slice(a, b - a) for a, b in spans if a < b or self.rng.random() < 0.3]
             )
@@ -209,7 +209,7 @@ class Cluster:
         # A speculative twin: whose state is kept last and whose output is taken first may differ.
         other = self._on_a_worker(task, watermark, None)
         assert other is not None
-        self._count("speculative twin")
+        self.world.count("speculative twin")
         chosen = self.rng.choice((done, other)), self.rng.choice((done, other))
         return Done(chosen[0].version, chosen[1].rows, chosen[1].numbers)
 
@@ -223,7 +223,7 @@ class Cluster:
                 return self._process(task, watermark, fault)
         except (Killed, Failed):
             assert fault is not None
-            self._count(f"task {fault}")
+            self.world.count(f"task {fault}")
             return None
         finally:
             self.world.kill_in = None
@@ -302,12 +302,12 @@ class Cluster:
     def _restart(self) -> None:
         """The query ends and begins again, in the same session or in another."""
         if self.rng.random() < 0.5:
-            self._count("query restarted")
+            self.world.count("query restarted")
             if self.rng.random() < 0.5:
                 for host in self.hosts:
                     shutil.rmtree(host.folder / f"thetajoin-{self.spec.label}", ignore_errors=True)
             return
-        self._count("driver restarted")
+        self.world.count("driver restarted")
         for at in range(len(self.workers)):
             self._lose(at)
         self._start_driver()
@@ -323,7 +323,7 @@ class Cluster:
             return
         match rng.randrange(6):
             case 0:
-                self._count("worker lost")
+                self.world.count("worker lost")
                 self._lose(rng.randrange(len(self.workers)))
             case 1:
                 self._lose_host()
@@ -333,14 +333,14 @@ class Cluster:
             case 3:
                 self.world.disk.room.clear()
             case 4:
-                self._count("a long pause")
+                self.world.count("a long pause")
                 self.world.clock += 100
             case 5:
-                self._count("worker added")
+                self.world.count("worker added")
                 self.workers.append(self.world.new_worker(rng.choice(self.hosts)))
 
     def _lose_host(self) -> None:
-        self._count("executor lost")
+        self.world.count("executor lost")
         at = self.rng.randrange(len(self.hosts))
         gone = self.hosts[at]
         self.hosts[at] = self._new_host()
@@ -354,10 +354,7 @@ class Cluster:
         files = files_below(self.rng.choice(self.hosts).folder)
         if files:
             how = damage(self.rng, self.rng.choice(files), files)
-            self._count(f"file {how}")
-
-    def _count(self, what: str) -> None:
-        self.world.faults[what] += 1
+            self.world.count(f"file {how}")
 
 
 def table_of(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:

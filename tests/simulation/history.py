@@ -1,4 +1,4 @@
-"""One history: a join, micro-batches and faults drawn from a seed, run, and judged by the oracle."""
+"""One history: a join, micro-batches and faults drawn from a seed, run, and judged."""
 
 from __future__ import annotations
 
@@ -39,11 +39,21 @@ class Outcome:
     origins: Counter[str] = field(default_factory=Counter)
     rows: int = 0
 
-    def __str__(self) -> str:
+    @classmethod
+    def of(cls, seed: int) -> Outcome:
+        """Of a history that has not been run."""
+        rng = Random(seed)
+        join = draw_join(rng)
+        return cls(seed, join, len(list(draw_batches(join, rng))))
+
+    @property
+    def script(self) -> str:
+        """What happened, and what repeats it."""
         faults = ", ".join(f"{n} x {what}" for what, n in sorted(self.faults.items())) or "none"
         return (
-            f"history {self.seed}: {self.wrong}\n  {self.join}; {self.batches} micro-batches; "
-            f"faults: {faults}\n  again: thetajoin bench simulate --histories 1 --seed {self.seed}"
+            f"# history {self.seed}: {self.wrong}\n"
+            f"# {self.join}; {self.batches} micro-batches; faults: {faults}\n"
+            f"thetajoin bench simulate --histories 1 --seed {self.seed}"
         )
 
 
@@ -53,34 +63,36 @@ def run_history(seed: int, folder: Path, settings: Settings | None = None) -> Ou
     join = draw_join(rng)
     batches = list(draw_batches(join, rng))
     outcome = Outcome(seed, join, len(batches))
-    given = settings or Settings(reuse=rng.random() < 0.85)
     root = folder / f"history-{seed}"
-    shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     try:
-        with World(rng, root) as world, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a disk that is full
-            world.reuse(given.reuse)
-            outcome.faults = world.faults
-            unit_class = Totals if join.totals else JoinUnit
-            cluster = Cluster(world, unit_spec(join), unit_class, given)
-            for batch in batches:
-                cluster.run(batch)
-            world.faults["disk full at a write"] += world.disk.full
-        late = _judge(outcome, join, batches, cluster)
-        numbers = [json.loads(text) for text in cluster.numbers]
-        outcome.origins.update(unit["from"] for unit in numbers)
-        counted = sum(unit["late_rows"] for unit in numbers)
-        if not outcome.wrong and counted != late:
-            outcome.wrong = f"{late} rows are late, {counted} were counted"
-        if not outcome.wrong and world.troubles:
-            outcome.wrong = world.troubles[0]
+        _run(outcome, batches, World(rng, root), settings or Settings(reuse=rng.random() < 0.85))
     except Exception as error:
         outcome.wrong = f"{type(error).__name__}: {error}".splitlines()[0]
         outcome.evidence = traceback.format_exc()
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return outcome
+
+
+def _run(outcome: Outcome, batches: list[MicroBatch], world: World, settings: Settings) -> None:
+    join = outcome.join
+    outcome.faults = world.faults
+    with world, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a disk that is full
+        world.reuse(settings.reuse)
+        cluster = Cluster(world, unit_spec(join), Totals if join.totals else JoinUnit, settings)
+        for batch in batches:
+            cluster.run(batch)
+    world.count("disk full at a write", world.disk.full)
+    numbers = [json.loads(text) for text in cluster.numbers]
+    outcome.origins.update(unit["from"] for unit in numbers)
+    late = _judge(outcome, join, batches, cluster)
+    counted = sum(unit["late_rows"] for unit in numbers)
+    if not outcome.wrong and counted != late:
+        outcome.wrong = f"{late} rows are late, {counted} were counted"
+    if not outcome.wrong and world.troubles:
+        outcome.wrong = world.troubles[0]
 
 
 # --- what happens --------------------------------------------------------------------------------
@@ -91,7 +103,7 @@ def draw_batches(join: Join, rng: Random) -> Iterator[MicroBatch]:
     rows = Rows(join.case, rng)
     watermark = 0
     most = rng.choice((2, 4, 4, 7))
-    for _ in range(rng.randint(2, 6)):
+    for _ in range(rng.choice((2, 2, 3, 3, 3, 4, 4, 6))):
         if join.timed and rng.random() < 0.15:
             yield MicroBatch([], [], watermark)  # only the watermark has moved
         left = rows.draw(rng.randint(0, most))

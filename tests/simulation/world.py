@@ -14,7 +14,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache as remembered
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -102,6 +102,11 @@ class World:
             self._patches.append((module, name, getattr(module, name)))
             setattr(module, name, value)
 
+    def count(self, fault: str, times: int = 1) -> None:
+        """Note that a fault has happened."""
+        if times:
+            self.faults[fault] += times
+
     # Workers
 
     def reuse(self, reused: bool) -> None:
@@ -120,7 +125,7 @@ class World:
         worker.alive = False
         worker.memory = OrderedDict()
         mine = [writer for writer in self.writers if writer.worker is worker]
-        self.faults["writer thread that never finished"] += len(mine)
+        self.count("writer thread that never finished", len(mine))
         self._end(mine)
 
     def _end(self, writers: list[Writer]) -> None:
@@ -211,8 +216,8 @@ class Frame(dict[str, Any]):
         super().__init__(columns)
 
 
-_compiled = lru_cache(maxsize=None)(core.compile_condition)
-_difference = lru_cache(maxsize=None)(core.time_difference)
+_compiled = remembered(core.compile_condition)
+_difference = remembered(core.time_difference)
 
 
 class Proxy:
@@ -262,10 +267,10 @@ class Writer:
             return
         self.world.writers.append(self)
         if chance < 0.65:
-            self.world.faults["writer thread paused"] += 1
+            self.world.count("writer thread paused")
             self._run(self.world.rng.randrange(12))
         else:
-            self.world.faults["writer thread late"] += 1
+            self.world.count("writer thread late")
 
     def join(self) -> None:
         """Wait until it has finished."""

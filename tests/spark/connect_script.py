@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import thetajoin as tj
+from thetajoin.spark import sent
 from thetajoin.spark.listener import ProgressListener
 
 CONDITION = "l.a < r.a AND l.b > r.b"
@@ -71,10 +72,11 @@ def main(folder: Path) -> None:
     joined = tj.join(stream("l"), stream("r"), CONDITION, window=tj.FullHistory())
     assert pairs_of(joined, "joined") == all_history
     assert sum(matches) == all_history.total(), (matches, all_history.total())
-    with_table = tj.join(
-        stream("l"), session.read.parquet(str(folder / "r")), CONDITION, window=tj.FullHistory()
-    )
-    assert pairs_of(with_table, "with_table") == all_history
+    for name, small in (("with_table", sent.SMALL), ("with_file", 0)):
+        sent.SMALL = small  # what is larger goes as a file
+        table = session.read.parquet(str(folder / "r"))
+        with_table = tj.join(stream("l"), table, CONDITION, window=tj.FullHistory())
+        assert pairs_of(with_table, name) == all_history
     window = tj.CountWindow(WINDOW)
     itself = tj.self_join(stream("l"), CONDITION, window=window, order_by="id")
     near = brute(rows["l"], rows["l"], lambda l, r: 0 < abs(l - r) <= WINDOW)

@@ -56,6 +56,32 @@ def test_a_sum_that_overflows_on_spark(spark: Any) -> None:
         total.collect()
 
 
+def test_float_sums_with_infinities(spark: Any) -> None:
+    """As joining and then grouping in Spark gives, whichever cells the rows are in."""
+    from pyspark.sql import functions as F
+
+    infinite, most = float("inf"), 1.7e308
+    groups = [
+        [1.0, infinite], [infinite, -infinite], [-infinite, 2.0, -infinite], [most, most],
+        [float("nan"), infinite], [None, None], [None, -infinite], [0.1, 0.2],
+    ]  # fmt: skip
+    rows = [(g, v) for g, values in enumerate(groups) for v in values * 6]
+    right = spark.createDataFrame(rows, "g int, v double")
+    left = spark.createDataFrame([(g,) for g in range(len(groups)) for _ in range(4)], "g int")
+    aggs = {"s": "sum(r.v)", "a": "avg(r.v)", "lo": "min(r.v)", "hi": "max(r.v)", "n": "count(r.v)"}
+    on = "l.g >= r.g AND l.g <= r.g"
+    grouped = left.alias("l").join(right.alias("r"), F.expr(on)).groupBy("l.g")
+    expected = grouped.agg(*[F.expr(text).alias(name) for name, text in aggs.items()])
+    want = {row.g: row for row in expected.collect()}
+    for units in (1, 6):
+        got = tj.join_agg(left, right, on, group_by="l.g", aggs=aggs, units=units).collect()
+        assert {row.g for row in got} == set(want)
+        for row in got:
+            for name in aggs:
+                mine, theirs = row[name], want[row.g][name]
+                assert mine == pytest.approx(theirs, nan_ok=True), (units, row.g, name)
+
+
 def last_updates(batches: list[pa.Table], groups: int) -> pa.Table:
     latest = {tuple(row.values())[:groups]: row for table in batches for row in table.to_pylist()}
     return pa.Table.from_pylist(list(latest.values()), schema=batches[0].schema)

@@ -99,3 +99,39 @@ def test_totals_go_on_after_a_restart(streams: Streams, run: Any) -> None:
     got = streams.spark.read.parquet(str(streams.folder / "out")).toArrow()
     assert_same(got, want, 1)
     assert got.num_rows
+
+
+def test_a_console_sink_shows_each_micro_batch(streams: Streams, run: Any) -> None:
+    batches = random_batches(23, batches=2, nulls=False)
+    streams.push(*batches)
+    query = "SELECT x.lid AS `[red]l.id`, y.rid FROM x JOIN y ON x.a < y.b WHERE x.c >= y.d"
+    path = job(streams, query, '[window]\ncount = 200\non = ["lid", "rid"]')
+    path.write_text(path.read_text().replace('path = "out"', 'format = "console"'))
+    shown = run(path)
+    step = [taken(*batches)]
+    pairs = naive.naive_stream(step, PRED, window=naive.Count(200), order_by=("lid", "rid")).rows
+    assert len(pairs) > 20
+    assert f"micro-batch 0: {len(pairs):,} rows" in shown
+    assert f"{len(pairs):,} rows, the first 20 shown" in shown
+    assert "[red]l.id" in shown
+    cells = [line.split("│")[1:3] for line in shown.splitlines() if line.startswith("│")]
+    rows = [(int(left), int(right)) for left, right in cells]
+    assert len(rows) == 20
+    assert not Counter(rows) - Counter((l["lid"], r["rid"]) for l, r in pairs)
+
+
+def test_a_console_sink_keeps_the_state_of_every_unit(streams: Streams, run: Any) -> None:
+    """The rows of the first micro-batch that were not shown are found by the second."""
+    batches = random_batches(24, batches=2, nulls=False)
+    query = "SELECT x.lid, y.rid FROM x JOIN y ON x.a < y.b WHERE x.c >= y.d"
+    path = job(streams, query, '[window]\ncount = 200\non = ["lid", "rid"]')
+    path.write_text(path.read_text().replace('path = "out"', 'format = "console"'))
+    shown = ""
+    for batch in batches:
+        streams.push(batch)
+        shown = run(path)
+    steps = [taken(batch) for batch in batches]
+    window, order = naive.Count(200), ("lid", "rid")
+    both = len(naive.naive_stream(steps, PRED, window=window, order_by=order).rows)
+    first = len(naive.naive_stream(steps[:1], PRED, window=window, order_by=order).rows)
+    assert f"micro-batch 1: {both - first:,} rows" in shown

@@ -12,6 +12,7 @@ import pytest
 import naive
 import thetajoin as tj
 from spark.harness import CLOSING, Streams, closing, expected, random_batches, seconds
+from thetajoin.errors import SchemaError
 from thetajoin.spark.unit import METRICS
 
 pytestmark = [pytest.mark.spark]
@@ -101,14 +102,16 @@ def _rows(t: int, n: int) -> tuple[list[naive.Row], list[naive.Row]]:
     return left, [{"rid": n, "b": 0, "d": 0, "t": at(t)}]
 
 
-def test_a_column_may_have_our_own_names(streams: Streams) -> None:
+def test_columns_may_have_any_name_but_our_own(streams: Streams) -> None:
+    """`c0` is what the units call their first column."""
     batches = random_batches(52, batches=2, rows=6)
     streams.push(*batches)
     left, right = streams.both()
-    left = left.withColumnRenamed("c", METRICS)
-    right = right.withColumnRenamed("d", "c0")
+    with pytest.raises(SchemaError, match="rename it"):
+        tj.join(left.withColumnRenamed("c", METRICS), right, "l.a < r.b", window=tj.FullHistory())
+    right = right.withColumnRenamed("d", "c0").withColumnRenamed("t", "a.`b` c")
     run = streams.run(tj.join(left, right, "l.a < r.b", window=tj.FullHistory()))
-    assert run.rows.column_names == ["lid", "a", METRICS, "t", "rid", "b", "c0", "t_right"]
+    assert run.rows.column_names == ["lid", "a", "c", "t", "rid", "b", "c0", "a.`b` c"]
     assert run.ids == expected(batches, naive.conj(("a", "<", "b")))[0]
 
 

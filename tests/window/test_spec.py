@@ -42,6 +42,7 @@ SECOND = 1_000_000_000
         (pd.Timedelta(1_000_000_007, "ns"), 1_000_000_007),
         (np.timedelta64(5, "m"), 300 * SECOND),
         (np.timedelta64(5, "ns"), 5),
+        (np.timedelta64(2, "15s"), 30 * SECOND),
     ],
 )
 def test_lengths_with_a_unit(length, ns):
@@ -106,11 +107,11 @@ def test_plain_numbers_are_for_integer_columns():
 
 def test_longest_window():
     assert TimeWindow(2**63 - 1, time="ts").bounds(None) == (2**63 - 1, 2**63 - 1)
-    with pytest.raises(WindowError, match="64 bits"):
+    with pytest.raises(WindowError, match=f"length {2**63} does not fit into 64 bits"):
         TimeWindow(2**63, time="ts").bounds(None)
     century = TimeWindow("200000 days", time="ts")
     assert century.bounds("us") == (200_000 * 86_400_000_000,) * 2
-    with pytest.raises(WindowError, match="64 bits"):
+    with pytest.raises(WindowError, match="'200000 days' does not fit into 64 bits"):
         century.bounds("ns")
 
 
@@ -135,7 +136,9 @@ def test_longest_window():
         ({"length": "0.1 ns"}, "whole number of nanoseconds"),
         ({"length": 1.5}, "float"),
         ({"length": True}, "bool"),
-        ({"length": np.timedelta64("NaT")}, "timedelta64"),
+        ({"length": np.timedelta64("NaT")}, "is a timedelta64"),
+        ({"length": np.timedelta64("NaT", "s")}, "is a timedelta64"),
+        ({"length": np.timedelta64(5)}, "is a timedelta64"),
         ({"length": np.timedelta64(1, "M")}, "timedelta64"),
         ({}, "needs a length"),
         ({"length": "1 s", "before": "1 s"}, "not both"),
@@ -150,6 +153,31 @@ def test_bad_time_windows(arguments, message):
         TimeWindow(**{"time": "ts"} | arguments)
     assert isinstance(caught.value, ThetaJoinError)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("time", "named"), [("ts", "column 'ts' holds"), (("a", "b"), "column 'a' / 'b' holds")]
+)
+def test_errors_name_the_time_columns(time, named):
+    with pytest.raises(WindowError, match=named):
+        TimeWindow(10, time=time).bounds("us")
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        (timedelta(days=1, hours=2), "1 day 2 hours"),
+        (timedelta(days=2, hours=1, minutes=1), "2 days 1 hour 1 minute"),
+        (timedelta(seconds=1, milliseconds=500, microseconds=1), "1 second 500 ms 1 us"),
+        (timedelta(seconds=59), "59 seconds"),
+    ],
+)
+def test_a_length_is_told_as_a_person_would(length, text):
+    assert TimeWindow(length, time="ts").length == text
+
+
+def test_the_largest_count_window():
+    assert CountWindow(2**63 - 1, slide=2**63 - 1).size == 2**63 - 1
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 1.0, "10", None, 2**63])

@@ -29,7 +29,7 @@ from thetajoin.engine.spec import Side
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
-from thetajoin.kernels import wide
+from thetajoin.kernels import floats, wide
 from thetajoin.kernels.order import gather, inverse, order_of
 
 # Probes that see more different ranges of rows than this take the order of arrival as one more.
@@ -256,11 +256,8 @@ def _add_floats(state: State, at: int, pieces: list[tuple[Piece, Int64]], codes:
     sums = state.sums[at]
     for piece, totals in sorted(pieces, key=lambda item: -item[0].shift):
         if piece.special is not None:
-            touched = np.zeros(state.size, np.int64)
-            wide.count_at(codes, totals, touched)
-            with np.errstate(invalid="ignore"):
-                sums.floats[touched > 0] += piece.special
+            floats.add_special(codes, totals, piece.special, sums.floats, sums.errors)
             continue
         high, low = np.zeros(state.size, np.int64), np.zeros(state.size, np.uint64)
         wide.add_at(codes, totals, 0, high, low)
-        wide.to_floats(high, low, piece.shift, sums.floats, sums.errors)
+        floats.add_words(high, low, piece.shift, sums.floats, sums.errors)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from thetajoin.batch.dtypes import mark_of
-from thetajoin.errors import ConditionError, OptionError, nearest
+from thetajoin.errors import ConditionError, OptionError, is_text, nearest
 from thetajoin.predicate import Expr
 from thetajoin.predicate.categories import Categories
 from thetajoin.predicate.nodes import Column, Place, coerced
@@ -107,7 +107,7 @@ def parse_aggregates(
     terms: list[Term] = []
     outputs = []
     for name, text in aggs.items():
-        if not isinstance(name, str) or not isinstance(text, str):
+        if not is_text(name) or not isinstance(text, str):
             raise OptionError(f"aggs={aggs!r}: {_EXAMPLE}")
         outputs.append(_output(name, text, left, right, terms))
     names = [group.name for group in groups] + [output.name for output in outputs]
@@ -130,7 +130,7 @@ def _groups(group_by: Any, left: pa.Schema, right: pa.Schema, suffix: str) -> li
         raise OptionError(f"group_by={group_by!r}: give a column, or a list like ['l.a', 'r.b']")
     groups: list[Group] = []
     for name, text in given:
-        if not isinstance(text, str):
+        if not isinstance(text, str) or not (name is None or is_text(name)):
             raise OptionError(f"group_by={group_by!r}: each is text like 'l.a', not {text!r}")
         source = Source(text, "in group_by: ")
         expr = _bind(source, left, right)
@@ -154,17 +154,17 @@ def _given(expr: Expr, left: pa.Schema, right: pa.Schema) -> tuple[pa.DataType, 
 
 
 def _bind(source: Any, left: pa.Schema, right: pa.Schema) -> Expr:
-    from thetajoin.predicate.bind import Binder
+    from thetajoin.predicate.bind import bind_tree
     from thetajoin.predicate.names import Scope
     from thetajoin.predicate.parse import parse
 
-    return Binder(source, Scope(left, right)).bind(parse(source))
+    return bind_tree(source, Scope(left, right), parse(source))
 
 
 def _output(name: str, text: str, left: pa.Schema, right: pa.Schema, terms: list[Term]) -> Output:
     from sqlglot import exp
 
-    from thetajoin.predicate.bind import Binder
+    from thetajoin.predicate.bind import bind_tree
     from thetajoin.predicate.names import Scope
     from thetajoin.predicate.parse import Source, parse
 
@@ -199,7 +199,7 @@ def _output(name: str, text: str, left: pa.Schema, right: pa.Schema, terms: list
     for inner in arguments[0].find_all(exp.Anonymous):
         if inner.name.lower() in (*FUNCTIONS, *_SPELLINGS):
             raise source.error(f"an aggregate ({inner.name}) inside an aggregate", inner)
-    expr = Binder(source, Scope(left, right)).bind(arguments[0])
+    expr = bind_tree(source, Scope(left, right), arguments[0])
     return _typed(name, function, expr, _given(expr, left, right), terms, text, source)
 
 

@@ -15,14 +15,14 @@ from thetajoin.aggregate.groups import group_rows
 from thetajoin.aggregate.spec import AggSpec, Output
 from thetajoin.batch.keys import Int64
 from thetajoin.errors import DataError
-from thetajoin.kernels import wide
+from thetajoin.kernels import floats, wide
 
 Words = tuple[Int64, NDArray[np.uint64]]
 
 
 @dataclass
 class Sums:
-    """A term's sum by group: 128-bit words, or doubles with what rounding dropped."""
+    """A term's sum by group: 128-bit words, or pairs of doubles (`kernels.floats`)."""
 
     words: list[Words]
     floats: NDArray[np.float64]
@@ -40,9 +40,7 @@ class Sums:
     def add_rows(self, codes: Int64, array: pa.Array, times: Int64) -> None:
         """Add each row's value as often as it counts."""
         if not self.words:
-            with np.errstate(invalid="ignore", over="ignore"):
-                values = np.where(times > 0, doubles(array) * times, 0.0)
-            wide.add_floats_at(codes, values, self.floats, self.errors)
+            floats.add_products(codes, doubles(array), times, self.floats, self.errors)
             return
         words = whole_words(array)
         for at, (word, (high, low)) in enumerate(zip(words, self.words, strict=True)):
@@ -53,7 +51,7 @@ class Sums:
         for mine, theirs in zip(self.words, other.words, strict=True):
             wide.add_wide_at(codes, *theirs, *mine)
         if not self.words:
-            wide.add_floats_at(codes, other.as_floats(), self.floats, self.errors)
+            floats.add_sums(codes, other.floats, other.errors, self.floats, self.errors)
 
     def integers(self) -> list[int]:
         """The exact sums."""
@@ -66,11 +64,11 @@ class Sums:
     def as_floats(self) -> NDArray[np.float64]:
         """The sums rounded to doubles."""
         if not self.words:
-            with np.errstate(invalid="ignore"):
+            with np.errstate(invalid="ignore", over="ignore"):
                 return np.where(np.isfinite(self.floats), self.floats + self.errors, self.floats)
         out, error = np.zeros(len(self.words[0][0])), np.zeros(len(self.words[0][0]))
         for at, (high, low) in reversed(list(enumerate(self.words))):
-            wide.to_floats(high, low, 64 * at, out, error)
+            floats.add_words(high, low, 64 * at, out, error)
         return out + error
 
 

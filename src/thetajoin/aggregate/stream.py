@@ -16,10 +16,11 @@ from thetajoin.aggregate.state import State, merge, result
 from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.intake import all_taken_in, conform
 from thetajoin.engine.options import Options
+from thetajoin.engine.restore import check_owed, read, refusing
 from thetajoin.engine.serial import serial
 from thetajoin.engine.spec import Side
-from thetajoin.engine.stream import check_order, check_window
-from thetajoin.errors import SnapshotError
+from thetajoin.engine.stream import LESS, check_order, check_window
+from thetajoin.errors import SnapshotError, enough_memory
 from thetajoin.predicate import condition_text
 from thetajoin.window.spec import Window, window_from_dict
 
@@ -74,6 +75,7 @@ class StreamAggregate:
         self._state = State.nothing(self._aggregator.spec)
 
     @serial
+    @enough_memory(LESS)
     def push(self, left: Any = None, right: Any = None) -> pa.Table:
         """Take the next micro-batch; the totals, as they are now, of the groups it changed.
 
@@ -113,6 +115,7 @@ class StreamAggregate:
         return result(self._state)
 
     @serial
+    @enough_memory(LESS)
     def snapshot(self) -> bytes:
         """The whole state as bytes that `restore` reads; no pickle."""
         config = self._config
@@ -134,24 +137,30 @@ class StreamAggregate:
     @classmethod
     def restore(cls, data: bytes) -> StreamAggregate:
         """The operator that `snapshot` saved; it goes on exactly where that one stood."""
-        saved, fill = snapshots.read(data)
-        config = dict(saved.config)
-        if "aggs" not in config:
-            raise SnapshotError("this is the snapshot of a StreamJoin, not of a StreamAggregate")
-        order_by = config["order_by"]
-        stream = cls(
-            config["on"],
-            aggs=config["aggs"],
-            group_by=config["group_by"],
-            window=window_from_dict(config["window"]),
-            order_by=None if order_by is None else tuple(order_by),
-            left_schema=saved.schemas["left"],
-            right_schema=saved.schemas["right"],
-            **config["options"],
-        )
-        fill(stream._aggregator.core)
-        stream._state = State.from_batch(stream._aggregator.spec, saved.owed[0])
-        return stream
+        with refusing():
+            saved, fill = read(data)
+            config = saved.config
+            if "aggs" not in config:
+                raise SnapshotError(
+                    "this is the snapshot of a StreamJoin, not of a StreamAggregate"
+                )
+            stream = cls(
+                config["on"],
+                aggs=config["aggs"],
+                group_by=config["group_by"],
+                window=window_from_dict(config["window"]),
+                order_by=config["order_by"],
+                left_schema=saved.schemas["left"],
+                right_schema=saved.schemas["right"],
+                **config["options"],
+            )
+            fill(stream._aggregator.core)
+            (totals,) = saved.owed
+            check_owed([totals], stream._state.to_batch().schema)
+            if not stream._aggregator.spec.groups and totals.num_rows != 1:
+                raise SnapshotError(f"totals without groups are one row, not {totals.num_rows}")
+            stream._state = State.from_batch(stream._aggregator.spec, totals)
+            return stream
 
 
 def _changed(state: State, change: State) -> State:

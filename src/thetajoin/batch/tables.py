@@ -40,10 +40,11 @@ def to_batch(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.Record
             table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
             table = marked(table, frame) if as_kind == "pandas" else table
         elif kind == "polars":
+            _refuse_objects(table, what)
             table = table.to_arrow()
         elif isinstance(table, pa.RecordBatchReader):
             table = _read(table, what)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise SchemaError(f"the {what} input cannot be read as Arrow: {reason}") from error
     if isinstance(table, pa.RecordBatch):
@@ -64,6 +65,16 @@ def _read(reader: pa.RecordBatchReader, what: str) -> pa.Table:
         )
     _READ.add(reader)
     return reader.read_all()
+
+
+def _refuse_objects(frame: Any, what: str) -> None:
+    """Refuse Python objects of Polars, which Arrow would be given as bare addresses."""
+    for name, dtype in frame.schema.items():
+        if "Object" in str(dtype):
+            raise SchemaError(
+                f"column {name!r} of the {what} input holds Python objects: "
+                "cast it to a type of Polars, or leave it out"
+            )
 
 
 def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:

@@ -13,7 +13,6 @@ import importlib
 import importlib.util
 import json
 import os
-import resource
 import select
 import signal
 import subprocess
@@ -32,6 +31,7 @@ from typing import IO, Any
 from thetajoin.bench.equivalents import EQUIVALENTS
 from thetajoin.bench.harness import Report
 from thetajoin.bench.mutants import Mutant, code_in, function_in, mutants_of
+from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError
 
 MUTANTS = 400
@@ -52,8 +52,9 @@ PARTS: dict[str, frozenset[str]] = {
 # The tests that concern them. Those that start a Spark session are left out: no fork can use it.
 TESTS = (
     "tests/window",
-    "tests/engine",
-    "tests/index",
+    "tests/engine/test_share.py",
+    "tests/engine/test_store.py",
+    "tests/index/test_arrivals.py",
     "tests/simulation",
     "tests/kernels/test_bands.py",
     "tests/api/test_stream.py",
@@ -67,10 +68,11 @@ TESTS = (
     "src/thetajoin/engine",
     "src/thetajoin/index",
 )
-# Seconds of tests that a mutant is given at most, by how long they take without it.
-TEST_SECONDS = 40.0
-# A mutant that takes this many times as long, and some seconds, has been noticed.
-SLOWER, GRACE = 4.0, 15.0
+# Seconds of a processor for tests that a mutant is given at most, as they take without it.
+TEST_SECONDS = 15.0
+# A mutant that takes this many times as long, and some seconds, has been noticed; also one that
+# does nothing for many times longer.
+SLOWER, GRACE, IDLE = 4.0, 10.0, 8.0
 # Bytes that a mutant may take beyond what the process has.
 MEMORY = 4 << 30
 SURVIVED = "survived"
@@ -194,6 +196,7 @@ class Trial:
         self.failed = self.words = ""
         self.outcomes: dict[Mutant, str] = {}
         self.baseline = Baseline()
+        self._names: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Called by pytest after each step of a test."""
@@ -215,7 +218,7 @@ class Trial:
         modules = {m.path: _module(m.path) for m in self.mutants}
         running: dict[int, Running] = {}
         waiting = list(self.mutants)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+        cores = available_cores()
         while waiting or running:
             while waiting and len(running) < cores:
                 mutant = waiting.pop(0)
@@ -224,8 +227,9 @@ class Trial:
                     self._note(mutant, "")
                     continue
                 allowed = SLOWER * sum(self.baseline.seconds[t] for t in tests) + GRACE
-                one = self._start(mutant, modules[mutant.path], [items[t] for t in tests])
-                one.until = time.monotonic() + allowed
+                module, mine = modules[mutant.path], [items[t] for t in tests]
+                one = self._start(mutant, module, mine, int(allowed))
+                one.until = time.monotonic() + IDLE * allowed
                 running[one.pipe] = one
             ready, _, _ = select.select(list(running), [], [], 0.2)
             for pipe, one in list(running.items()):
@@ -248,14 +252,17 @@ class Trial:
     def _time(self, items: dict[str, Any]) -> None:
         """See how long each test takes, and that it passes."""
         for nodeid, item in items.items():
-            begun = time.perf_counter()
+            begun = time.process_time()
             if self._run(item):
                 raise RuntimeError(f"{nodeid} fails without a mutant: {self.words}")
-            self.baseline.seconds[nodeid] = time.perf_counter() - begun
+            self.baseline.seconds[nodeid] = time.process_time() - begun
 
     def _run(self, item: Any) -> str:
         """Run one test; its name if it failed."""
         self.failed = ""
+        if doctest := getattr(item, "dtest", None):
+            # It forgets its names when it has run.
+            doctest.globs.update(self._names.setdefault(item.nodeid, dict(doctest.globs)))
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
         return self.failed
 
@@ -275,7 +282,7 @@ class Trial:
             chosen.append(test)
         return chosen
 
-    def _start(self, mutant: Mutant, module: Any, items: list[Any]) -> Running:
+    def _start(self, mutant: Mutant, module: Any, items: list[Any], seconds: int) -> Running:
         original = (self.root / mutant.path).read_text()
         code = compile(mutant.source(original), str(self.root / mutant.path), "exec")
         read, write = os.pipe()
@@ -286,7 +293,7 @@ class Trial:
         told = "an error outside of the tests"
         try:
             os.setpgid(0, 0)
-            resource.setrlimit(resource.RLIMIT_AS, (_memory() + MEMORY,) * 2)
+            _hold_to(seconds)
             function_in(module, mutant.function).__code__ = code_in(code, mutant.function)
             told = next(filter(None, map(self._run, items)), SURVIVED)
         finally:
@@ -342,18 +349,25 @@ class Running:
         """What noticed the mutant; empty if nothing did."""
         told = "its time"
         if select.select([self.pipe], [], [], 0)[0]:
-            told = os.read(self.pipe, 4096).decode() or "a crash"
+            told = os.read(self.pipe, 4096).decode()
         os.close(self.pipe)
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        status = os.waitpid(self.pid, 0)[1]
+        if not told:  # it has ended without a word
+            out_of_time = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+            told = "its time" if out_of_time else "a crash"
         return "" if told == SURVIVED else told
 
 
-def _memory() -> int:
-    """Bytes of this process's address space."""
+def _hold_to(seconds: int) -> None:
+    """Hold this process to so much of a processor, and to some memory more than it has."""
+    import resource  # not on every system, as is the fork that this is called in
+
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    return pages * resource.getpagesize()
+    memory = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
 
 
 def _module(path: str) -> Any:

@@ -88,12 +88,15 @@ def demo(
     run_demo(DemoConfig(out, rows, window, batches, seed))
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench(
+    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
-            help="engine, aggregates, structures, spark-stream, spark-batch, partitionings, faults."
+            help="engine, aggregates, structures, spark-stream, spark-batch, partitionings, "
+            "faults, mutation, soak (--batches), fuzz (--cases --seed --jobs --spark --first), "
+            "simulate (--histories --seed --jobs)."
         ),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -103,7 +106,7 @@ def bench(
     """Run a benchmark: ratios against peers in the same run."""
     from thetajoin.cli.benchmarks import run_benchmark
 
-    run_benchmark(name, as_json=json, scale=scale, plot=plot)
+    run_benchmark(name, as_json=json, scale=scale, plot=plot, words=context.args)
 
 
 _TABLES = typer.Option(help="NAME=FILE, a table of the query; once for each.")

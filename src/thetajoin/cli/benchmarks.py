@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -14,26 +16,38 @@ from thetajoin.cli.places import check_writable
 from thetajoin.cli.terminal import literal, say, screen
 from thetajoin.errors import OptionError
 
-# Modules with a function `run(progress, scale) -> Report`, imported when they are asked for. Some
-# have `plot(report, folder) -> paths` as well.
+# Modules with a function `run(progress, scale) -> Report`, imported when they are asked for. Its
+# further keyword arguments, all whole numbers, are options of the command. Some modules have
+# `plot(report, folder) -> paths` as well.
 NAMES = {
     "engine": "thetajoin.bench.engine",
     "aggregates": "thetajoin.bench.aggregates",
     "faults": "thetajoin.bench.faults",
+    "fuzz": "thetajoin.bench.fuzz",
     "mutation": "thetajoin.bench.mutation",
     "partitionings": "thetajoin.bench.partitionings",
+    "simulate": "thetajoin.bench.simulate",
+    "soak": "thetajoin.bench.soak",
     "spark-batch": "thetajoin.bench.spark_batch",
     "spark-stream": "thetajoin.bench.spark_stream",
     "structures": "thetajoin.bench.structures",
 }
 # These look at the processes of the machine.
-LINUX_ONLY = ("faults", "spark-stream")
+LINUX_ONLY = ("faults", "mutation", "soak", "spark-stream")
 
 
-def run_benchmark(name: str, *, as_json: bool, scale: float, plot: Path | None = None) -> None:
+def run_benchmark(
+    name: str,
+    *,
+    as_json: bool,
+    scale: float,
+    plot: Path | None = None,
+    words: Sequence[str] = (),
+) -> None:
     """Run the named benchmark; progress goes to stderr, and only to a terminal.
 
-    `plot` is a folder for pictures of what some benchmarks measure.
+    `plot` is a folder for pictures of what some benchmarks measure, `words` are the options that
+    only this benchmark has, as typed: ``--cases 1000``.
     """
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
@@ -52,9 +66,10 @@ def run_benchmark(name: str, *, as_json: bool, scale: float, plot: Path | None =
     module = importlib.import_module(NAMES[name])
     if plot is not None and not hasattr(module, "plot"):
         raise OptionError(f"benchmark {name!r} has no plots: leave --plot out")
+    options = _own_options(name, module.run, words)
     if plot is not None:
         check_writable(plot, plot)
-    report: Report = module.run(measuring, scale)
+    report: Report = module.run(measuring, scale, **options)
     if plot is not None:
         plot.mkdir(parents=True, exist_ok=True)
         module.plot(report, plot)
@@ -62,6 +77,28 @@ def run_benchmark(name: str, *, as_json: bool, scale: float, plot: Path | None =
         print(report.to_json())
     else:
         show(report)
+
+
+def _own_options(name: str, run: Callable[..., Report], words: Sequence[str]) -> dict[str, int]:
+    """The options that only one benchmark has, read from the command's words."""
+    known = [
+        option.name
+        for option in inspect.signature(run).parameters.values()
+        if option.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    found: dict[str, int] = {}
+    left = [part for word in words for part in word.split("=", 1)]
+    while left:
+        option = left.pop(0)
+        if option.removeprefix("--") not in known:
+            has = ", ".join(f"--{other}" for other in known) or "none of its own"
+            raise OptionError(f"bench {name} has no option {option!r}: it has {has}")
+        value = left.pop(0) if left else ""
+        try:
+            found[option.removeprefix("--")] = int(value.replace("_", ""))
+        except ValueError:
+            raise OptionError(f"{option} {value}: give a whole number") from None
+    return found
 
 
 def show(report: Report) -> None:
@@ -75,9 +112,14 @@ def show(report: Report) -> None:
         table.add_row(literal(key), shown, literal(report.targets.get(key, "")))
     screen().print(table)
     for name, details in report.details.items():
+        if not isinstance(details, dict):
+            continue
         times = next(
             (v for k, v in details.items() if k == "median" or k.startswith("seconds_per")), None
         )
         if times:
             parts = ", ".join(f"{who} {seconds * 1000:,.1f} ms" for who, seconds in times.items())
             say(screen(), f"{name}: {parts}")
+    for found in report.details.get("scripts", []):
+        for line in ("", *found.splitlines()):
+            say(screen(), line)

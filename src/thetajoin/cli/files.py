@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.cli.terminal import values_of
+from thetajoin.cli.rows import values_of
 from thetajoin.errors import OptionError, SchemaError, one_line
 
 ENDINGS = {

@@ -12,8 +12,9 @@ from rich.console import Console
 from thetajoin.cli.files import format_of, output_format, read_table, write_table
 from thetajoin.cli.jobs import Job, SourceSpec, read_job, read_text
 from thetajoin.cli.places import check_apart, check_new, check_stream_sink
+from thetajoin.cli.rows import show_rows
 from thetajoin.cli.streams import open_frames, run_stream
-from thetajoin.cli.terminal import say, show_rows
+from thetajoin.cli.terminal import say
 from thetajoin.errors import OptionError
 from thetajoin.query.call import Call
 from thetajoin.query.run import compile_query

@@ -10,7 +10,8 @@ from typing import Any
 from rich.console import Console
 
 from thetajoin.cli.jobs import CONSOLE, NOW, Job
-from thetajoin.cli.terminal import say, show_rows
+from thetajoin.cli.rows import show_rows
+from thetajoin.cli.terminal import say
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.query.call import Call

@@ -169,4 +169,4 @@ def rows_without_columns(rows: int) -> pa.RecordBatch:
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     """A batch of no rows."""
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)

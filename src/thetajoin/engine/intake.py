@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MIN, BytesKey, Int64, encode, is_bytes_type
@@ -32,6 +34,22 @@ def check_schema(schema: pa.Schema, side: Side) -> None:
         if name in seen:
             raise SchemaError(f"the {NAMES[side]} input has two columns {name!r}: rename one")
         seen.add(name)
+    for field in schema:
+        if not _can_be_taken(_storage_type(field.type)):
+            raise SchemaError(
+                f"column {field.name!r} of the {NAMES[side]} input is {field.type}: Arrow cannot "
+                "pick rows of that; cast it to plain strings, lists and structs"
+            )
+
+
+@functools.cache
+def _can_be_taken(type_: pa.DataType) -> bool:
+    """Whether Arrow has a way to gather rows of a type."""
+    try:
+        pa.nulls(1, type_).take(pa.array([0]))
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, side: Side) -> pa.RecordBatch:
@@ -103,8 +121,8 @@ def _storage_type(type_: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if pa.types.is_binary_view(type_):
         return pa.large_binary()
-    if pa.types.is_run_end_encoded(type_):
-        return type_.value_type
+    if isinstance(type_, pa.RunEndEncodedType):
+        return _storage_type(type_.value_type)
     return type_
 
 
@@ -112,7 +130,11 @@ def stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch's columns in the types they are kept in."""
     if batch.schema.equals(schema):
         return batch
-    columns = [column.cast(f.type) for column, f in zip(batch.columns, schema, strict=True)]
+    columns = []
+    for column, field in zip(batch.columns, schema, strict=True):
+        if pa.types.is_run_end_encoded(column.type):
+            column = pc.run_end_decode(column)
+        columns.append(column.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from thetajoin.engine.block import rows_without_columns
 from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import Side
-from thetajoin.errors import OptionError, SchemaError
+from thetajoin.errors import OptionError, SchemaError, is_text
 from thetajoin.predicate.categories import without_categories
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -32,13 +33,14 @@ _SPELLINGS: dict[str, How] = {
 Positions = NDArray[np.int32]
 
 
-def parse_how(how: str) -> How:
+def parse_how(how: Any) -> How:
     """The kind of join, from any of Spark's spellings.
 
     >>> parse_how("left_outer")
     'left'
     """
-    found = _SPELLINGS.get(str(how).lower().replace("_", ""))
+    text = how if isinstance(how, str) else ""
+    found = _SPELLINGS.get(text.lower().replace("_", ""))
     if found is None:
         raise OptionError(f"how={how!r} is not a join: use inner, left, right, full, semi or anti")
     return found
@@ -49,11 +51,22 @@ def owes(how: How, side: Side) -> bool:
     return how == "full" or how in (("left", "semi", "anti") if side == "l" else ("right",))
 
 
+def check_suffix(suffix: Any) -> str:
+    """The suffix, which must be text."""
+    if not is_text(suffix):
+        raise OptionError(
+            f"suffix={suffix!r}: give the text to put behind a right column's name that is taken, "
+            "such as '_right'"
+        )
+    return suffix
+
+
 class Layout:
     """Output columns of a join of two schemas."""
 
     def __init__(self, left: pa.Schema, right: pa.Schema, how: How, suffix: str) -> None:
         t = pa.types
+        check_suffix(suffix)
         self.how = how
         self.only_left = how in ("semi", "anti")
         left, right = (pa.schema(map(without_categories, schema)) for schema in (left, right))
@@ -102,12 +115,21 @@ class Layout:
         if not columns:
             return rows_without_columns(rows)
         if self._as_given:
-            columns = [c.cast(f.type) for c, f in zip(columns, self.schema, strict=True)]
+            columns = [_as_given(c, f.type) for c, f in zip(columns, self.schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def table(self, batches: list[pa.RecordBatch]) -> pa.Table:
         """Batches of this layout as one table."""
         return pa.Table.from_batches(batches, schema=self.schema)
+
+
+def _as_given(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A column in the type it came in."""
+    if column.type == type_:
+        return column
+    if isinstance(type_, pa.RunEndEncodedType):
+        return pc.run_end_encode(column.cast(type_.value_type), run_end_type=type_.run_end_type)
+    return column.cast(type_)
 
 
 def take_columns(table: pa.RecordBatch, rows: Positions) -> list[pa.Array]:

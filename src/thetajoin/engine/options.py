@@ -10,6 +10,9 @@ from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError
 from thetajoin.index.catalog import AUTO, check_name
 
+# The least and the largest value of each number. Positions of rows are 32 bits wide.
+_LIMITS = {"threads": (0, 4096), "chunk_rows": (64, 2**31 - 1), "head_rows": (0, 2**24)}
+
 
 @dataclass(frozen=True)
 class Options:
@@ -32,13 +35,15 @@ class Options:
     index_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        lowest = {"threads": 0, "chunk_rows": 64, "head_rows": 0}
-        for name, least in lowest.items():
+        for name, (least, most) in _LIMITS.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OptionError(f"{name}={value!r}: must be a whole number of at least {least}")
-        if self.merge not in ("background", "inline"):
-            raise OptionError(f"merge={self.merge!r}: must be 'background' or 'inline'")
+            if value > most:
+                raise OptionError(f"{name}={value!r}: must be at most {most}")
+        merge: Any = self.merge
+        if not isinstance(merge, str) or merge not in ("background", "inline"):
+            raise OptionError(f"merge={merge!r}: must be 'background' or 'inline'")
         if not isinstance(self.index_options, dict):
             raise OptionError(f"index_options={self.index_options!r}: give a dictionary")
         check_name(self.index, self.index_options)

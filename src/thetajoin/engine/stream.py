@@ -11,13 +11,15 @@ import pyarrow as pa
 from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.intake import all_taken_in, conform
-from thetajoin.engine.layout import How, parse_how
+from thetajoin.engine.layout import How, check_suffix, parse_how
 from thetajoin.engine.options import Options
+from thetajoin.engine.restore import check_owed, read, refusing
 from thetajoin.engine.serial import serial
-from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, WindowError
+from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, WindowError, enough_memory
 from thetajoin.predicate import condition_text
 from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow, Window, window_from_dict
 
+LESS = "push fewer rows at a time, or choose a shorter window"
 NO_WINDOW = (
     "a stream needs a window: TimeWindow('10 minutes', time='ts'), CountWindow(1000) or "
     "FullHistory()"
@@ -78,6 +80,16 @@ def check_order(order_by: Any) -> tuple[str, str] | None:
     raise OptionError(f"order_by={order_by!r}: give a column name, or a pair, one per side")
 
 
+def check_given_schema(schema: Any, name: str) -> pa.Schema | None:
+    """A side's schema, where it was given."""
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise SchemaError(
+            f"{name}_schema is a {type(schema).__name__}: give a pyarrow Schema, such as "
+            "pa.schema({'ts': pa.timestamp('us'), 'price': pa.float64()})"
+        )
+    return schema
+
+
 class StreamJoin:
     """A join of two streams in this process: push micro-batches, get the new matches.
 
@@ -114,9 +126,12 @@ class StreamJoin:
         self._window = check_window(window)
         refuse_endless(self._window, self._how)
         self._order_by = check_order(order_by)
-        self._suffix = suffix
+        self._suffix = check_suffix(suffix)
         self._options = Options.parse(options)
-        self._schemas: dict[str, pa.Schema | None] = {"left": left_schema, "right": right_schema}
+        self._schemas: dict[str, pa.Schema | None] = {
+            "left": check_given_schema(left_schema, "left"),
+            "right": check_given_schema(right_schema, "right"),
+        }
         self._early: list[tuple[str, Any]] = []
         self._core: JoinCore | None = None
         self._owed: list[pa.RecordBatch] = []
@@ -158,6 +173,7 @@ class StreamJoin:
         return None if self._core is None else self._core.layout.schema
 
     @serial
+    @enough_memory(LESS)
     def push(self, left: Any = None, right: Any = None) -> pa.Table:
         """Take the next micro-batch of either or both sides and return the new matches.
 
@@ -209,6 +225,7 @@ class StreamJoin:
             self._owed += list(self._core.advance(watermark))
 
     @serial
+    @enough_memory(LESS)
     def finish(self) -> pa.Table:
         """End both streams and return what outer and anti joins still owe."""
         self._check_open()
@@ -267,6 +284,7 @@ class StreamJoin:
         )
 
     @serial
+    @enough_memory(LESS)
     def snapshot(self) -> bytes:
         """The whole state as bytes that `restore` reads, in this version or a later one.
 
@@ -290,20 +308,25 @@ class StreamJoin:
 
     @classmethod
     def restore(cls, data: bytes) -> StreamJoin:
-        """The operator that `snapshot` saved; it goes on exactly where that one stood."""
-        saved, fill = snapshots.read(data)
-        config = dict(saved.config)
-        join = cls(
-            config["on"],
-            how=config["how"],
-            window=window_from_dict(config["window"]),
-            order_by=None if config["order_by"] is None else tuple(config["order_by"]),
-            left_schema=saved.schemas["left"],
-            right_schema=saved.schemas["right"],
-            suffix=config["suffix"],
-            **config["options"],
-        )
-        join._early, join._owed = saved.early, saved.owed
-        if join._core is not None:
-            fill(join._core)
-        return join
+        """The operator that `snapshot` saved; it goes on exactly where that one stood.
+
+        Bytes that are anything else are refused, whoever made them: nothing in them is executed.
+        """
+        with refusing():
+            saved, fill = read(data)
+            config = saved.config
+            join = cls(
+                config["on"],
+                how=config["how"],
+                window=window_from_dict(config["window"]),
+                order_by=config["order_by"],
+                left_schema=saved.schemas["left"],
+                right_schema=saved.schemas["right"],
+                suffix=config["suffix"],
+                **config["options"],
+            )
+            join._early, join._owed = saved.early, saved.owed
+            if join._core is not None:
+                check_owed(saved.owed, join._core.layout.schema)
+                fill(join._core)
+            return join

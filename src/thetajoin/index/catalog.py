@@ -44,8 +44,9 @@ def check_name(name: Any, options: Mapping[str, Any]) -> None:
     Traceback (most recent call last):
     thetajoin.errors.OptionError: index='pim_tre' is not known: did you mean 'pim_tree'?
     """
-    if name not in (AUTO, *NAMES):
-        raise OptionError(f"index={name!r} is not known: {nearest(str(name), (AUTO, *NAMES))}")
+    if not isinstance(name, str) or name not in (AUTO, *NAMES):
+        text = name if isinstance(name, str) else ""
+        raise OptionError(f"index={name!r} is not known: {nearest(text, (AUTO, *NAMES))}")
     known = parameters(name)
     for key, value in options.items():
         if key not in known:
@@ -55,6 +56,8 @@ def check_name(name: Any, options: Mapping[str, Any]) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise OptionError(f"index_options: {key}={value!r} must be a number above 0")
+        if not value < 2**31:
+            raise OptionError(f"index_options: {key}={value!r} must be below 2**31")
         if not isinstance(known[key], float) and not isinstance(value, int):
             raise OptionError(f"index_options: {key}={value!r} must be a whole number")
         if key in ("f_b", "f_ib", "fanout", "W") and value < 4:

@@ -59,9 +59,12 @@ def _advise(memory: mmap.mmap, advice: str) -> None:
 
 def _fresh(size: int) -> mmap.mmap:
     """Memory of this process alone: a forked one gets a copy. Windows has no forks and no flags."""
-    if hasattr(mmap, "MAP_PRIVATE"):
-        return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return mmap.mmap(-1, size)
+    try:
+        if hasattr(mmap, "MAP_PRIVATE"):
+            return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return mmap.mmap(-1, size)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"no room for an array of {size} bytes") from error
 
 
 def large_bytes(size: int) -> NDArray[np.uint8]:

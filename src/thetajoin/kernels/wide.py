@@ -6,8 +6,6 @@ cut into pieces first. What groups add up over probes is 128 bits wide: a high a
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from thetajoin.kernels.jit import kernel, trailing_zeros
@@ -160,30 +158,3 @@ def cut_floats(words, lowest, bits, out):
             else:
                 piece = (fraction >> np.uint64(-d)) & mask
             out[k, i] = sign * np.int64(piece)
-
-
-@kernel
-def add_floats_at(codes, values, out, error):
-    """Add doubles to those of their codes, what rounding drops to `error`."""
-    for i in range(codes.size):
-        g = codes[i]
-        total = out[g] + values[i]
-        back = total - out[g]
-        error[g] += (out[g] - (total - back)) + (values[i] - back)
-        out[g] = total
-
-
-@kernel
-def to_floats(high, low, scale, out, error):
-    """Add 128-bit numbers times ``2**scale`` to `out`, what rounding drops to `error`."""
-    for g in range(high.size):
-        top = np.float64(high[g]) * 18446744073709551616.0
-        # The low word in two parts that a double holds exactly.
-        upper = np.float64(low[g] >> HALF) * 4294967296.0
-        lower = np.float64(low[g] & LOW)
-        for part in (top, upper, lower):
-            value = math.ldexp(part, scale)
-            total = out[g] + value
-            back = total - out[g]
-            error[g] += (out[g] - (total - back)) + (value - back)
-            out[g] = total

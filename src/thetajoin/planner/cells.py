@@ -120,7 +120,8 @@ def plan_cells(
     `pairs` are estimates: places of held rows and how many pairs each stands for. With `owes` each
     held row must meet all its matches in one cell. `tasks` are numbers of cells to choose from.
     """
-    slices = _slice(sights, held, zones[held], zones[OTHER[held]].coarser(SLICES), pairs)
+    probing = zones[OTHER[held]].coarser(SLICES)
+    slices = _slice(sights, held, zones[held], probing, pairs)
     best: tuple[float, list[tuple[int, int]], list[Group]] | None = None
     for number in sorted({*(tasks or (1, cores, 2 * cores, 4 * cores))}):
         spans, groups = _split(slices, number, owes, most_held)
@@ -133,7 +134,9 @@ def plan_cells(
     for number, (start, end) in enumerate(spans):
         into[start:end] = number
     boxes = slices.boxes.merged(np.arange(len(into)), into, len(groups))
-    dropped = tuple(not owes and not group.streamed for group in groups)
+    # By the groups' own boxes, which rows are held against: none of those seen may match one.
+    met = may_match(sights, held, boxes, probing.boxes)
+    dropped = tuple(not owes and not met[number].any() for number in range(len(groups)))
     first, cells = _number(groups, dropped)
     return CellPlan(
         held,

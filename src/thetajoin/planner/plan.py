@@ -10,6 +10,7 @@ import pyarrow as pa
 from thetajoin.engine.choice import reach_of
 from thetajoin.engine.core import JoinCore
 from thetajoin.engine.costs import Workload, panjoin_advice, ranked
+from thetajoin.engine.intake import storage_schema, stored
 from thetajoin.engine.rows import make_batch
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.catalog import AUTO, NAMES, PO_JOIN, suits
@@ -151,9 +152,9 @@ def choose(core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch) -> Choic
     held = min(rows, window.size) if isinstance(window, CountWindow) else rows
     reach, growing = 0.0, False
     if len(views) == 1 and left.num_rows and right.num_rows:
-        stored = make_batch(sample_of(right, SAMPLE_ROWS), "r", core.parts, []).parts[0]
+        held_rows = make_batch(sample_of(right, SAMPLE_ROWS), "r", core.parts, []).parts[0]
         probes = make_batch(sample_of(left, SAMPLE_ROWS), "l", core.parts, []).parts[0]
-        reach, growing = reach_of(views[0], stored, probes)
+        reach, growing = reach_of(views[0], held_rows, probes)
     keys = max((len(view.shape.dims) for view in views), default=1)
     work = Workload(max(1, left.num_rows), held, keys, reach, growing)
     order = ranked(work, able)
@@ -176,7 +177,8 @@ def choose(core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch) -> Choic
 
 
 def sample_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
-    """At most `number` rows of a batch, evenly spaced."""
+    """At most `number` rows of a batch, evenly spaced, in the types that rows are kept in."""
+    batch = stored(batch, storage_schema(batch.schema))
     if batch.num_rows <= number:
         return batch
     rows = np.linspace(0, batch.num_rows - 1, number).astype(np.int64)
@@ -187,8 +189,8 @@ def _plan_part(core: JoinCore, at: int, left: pa.RecordBatch, right: pa.RecordBa
     part = core.parts[at]
     view = part.views["r"]
     probes = make_batch(left, "l", (part,), []).parts[0]
-    stored = make_batch(right, "r", (part,), []).parts[0]
-    index = PoJoin(view.shape, [stored.keys[key] for key in view.stored], stored.rows)
+    target = make_batch(right, "r", (part,), []).parts[0]
+    index = PoJoin(view.shape, [target.keys[key] for key in view.stored], target.rows)
     probe = Probe(view.intervals(probes.keys), len(probes))
     kernel = index.drive(probe).kind if view.shape.dims else "nested loop"
     pairs = sum(

@@ -22,7 +22,8 @@ Hashes = NDArray[np.uint64]
 Targets = Iterator[tuple[int, Index]]
 
 
-def _changed(core: JoinCore, side: Side) -> DataError:
+def changed(side: Side) -> DataError:
+    """The error for rows that were not there when the cells were planned."""
     name = "left" if side == "l" else "right"
     return DataError(
         f"the {name} input gave other rows than when the join was planned: cache it, or write it "
@@ -50,7 +51,7 @@ def held_targets(
         members = order[start:end]
         if not len(members):
             continue
-        _check_inside(core, plan, rows, members, number)
+        _check_inside(plan, rows, members, number)
         members = members[kept[members]]
         if plan.dropped[number] or not len(members):
             continue
@@ -61,9 +62,7 @@ def held_targets(
                 yield first + other, chosen
 
 
-def _check_inside(
-    core: JoinCore, plan: CellPlan, rows: Rows, members: NDArray[np.int32], number: int
-) -> None:
+def _check_inside(plan: CellPlan, rows: Rows, members: NDArray[np.int32], number: int) -> None:
     """Rows outside the box that others are sent by would miss their matches: say so instead."""
     mask = None
     for at, part in enumerate(rows.batch.parts):
@@ -75,7 +74,7 @@ def _check_inside(
             chosen = np.flatnonzero(mask[part.rows]).astype(np.int32)
         columns = [gather(column, chosen) for column in rows.columns[at]]
         if not plan.boxes.holds(at, columns, number):
-            raise _changed(core, plan.held)
+            raise changed(plan.held)
 
 
 def streamed_targets(
@@ -87,13 +86,13 @@ def streamed_targets(
     rows = Rows(sights_of(core), side, batch)
     for at in range(len(core.parts)):
         if not plan.outside.holds(at, rows.columns[at], 0):
-            raise _changed(core, side)
+            raise changed(side)
     for number, dealt in enumerate(plan.groups):
-        if plan.dropped[number]:
-            continue
         matching = rows.matching(plan.boxes, number)
         if not len(matching):
             continue
+        if plan.dropped[number]:
+            raise changed(side)  # its held rows are nowhere, for nothing could match them
         for part, chosen in _deal(matching, hashes, dealt.streamed_parts, 32):
             for other in range(dealt.held_parts):
                 cell = plan.first_cell[number] + other * dealt.streamed_parts + part

@@ -52,10 +52,19 @@ def apply(op: str, args: list[Array], type_: pa.DataType) -> Array:
     elif op in ("%", "div"):
         return _remainders(op, args, type_)
     try:
-        result: Array = pc.call_function(_CHECKED[op], args)
+        # Arrow computes on what lies below a NULL, too, and some of its kernels check that.
+        result: Array = pc.call_function(_CHECKED[op], [_zero_below_nulls(arg) for arg in args])
     except pa.ArrowInvalid:
         raise DataError(f"overflow in {op} on {type_name(type_)}") from None
     return result if result.type == type_ else result.cast(type_)
+
+
+def _zero_below_nulls(array: Array) -> Array:
+    """The temporal array with zeros where its NULLs are."""
+    if not array.null_count or not t.is_temporal(array.type):
+        return array
+    values, missing = ticks(array)
+    return from_ticks(values, missing, array.type)
 
 
 def _refuse_zero(args: list[Array]) -> None:

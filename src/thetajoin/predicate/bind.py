@@ -40,6 +40,11 @@ _OPERATORS: dict[type[exp.Expr], str] = {
 }
 
 
+# Levels that an expression may have: what walks over it calls itself about twice for each.
+MOST_LEVELS = 200
+TOO_DEEP = "the condition is nested too deeply"
+
+
 def bind(source: Source, scope: Names) -> Expr:
     """The bound boolean expression of a condition's text; every mistake is a ConditionError.
 
@@ -49,10 +54,7 @@ def bind(source: Source, scope: Names) -> Expr:
     'CAST(l.a AS BIGINT) < r.b'
     """
     tree = parse(source)
-    try:
-        expr = Binder(source, scope).bind(tree)
-    except RecursionError:
-        raise source.error("the condition is nested too deeply") from None
+    expr = bind_tree(source, scope, tree)
     if expr.type not in (BOOL, NULL):
         raise source.error(
             f"a condition must be true or false, not {type_name(expr.type)}",
@@ -60,6 +62,17 @@ def bind(source: Source, scope: Names) -> Expr:
             "compare it with something",
         )
     return coerced(expr, BOOL)
+
+
+def bind_tree(source: Source, scope: Names, tree: exp.Expr) -> Expr:
+    """The bound expression of a tree, or of a part of one, of any type."""
+    try:
+        expr = Binder(source, scope).bind(tree)
+    except RecursionError:
+        raise source.error(TOO_DEEP) from None
+    if expr.depth() > MOST_LEVELS:
+        raise source.error(TOO_DEEP)
+    return expr
 
 
 @dataclass(frozen=True)

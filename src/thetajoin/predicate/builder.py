@@ -8,10 +8,12 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.render import interval_text, quote_name, quote_text
+
+_MOST_BITS = 127  # of 38 digits, the most that a decimal has
 
 
 class Built:
@@ -40,7 +42,7 @@ class Built:
     def __getitem__(self, name: str) -> Built:
         if not self._atom:
             raise ConditionError("only a column has fields", fragment=self._sql)
-        return Built(f"{self._sql}.{quote_name(name)}", atom=True)
+        return Built(f"{self._sql}.{_name(name)}", atom=True)
 
     def __bool__(self) -> NoReturn:
         raise ConditionError(
@@ -143,8 +145,11 @@ class Built:
         assert isinstance(listed, list | tuple | set)
         return Built(f"{_operand(self)} IN ({', '.join(to_sql(value) for value in listed)})")
 
-    def cast(self, type_name: str) -> Built:
+    def cast(self, type_name: Any) -> Built:
         """Cast to a SQL type, such as "double"."""
+        if not isinstance(type_name, str):
+            what = type(type_name).__name__
+            raise ConditionError(f"cast takes a type's name, not {what}", hint='write "double"')
         return Built(f"CAST({self._sql} AS {type_name})")
 
     def like(self, pattern: object) -> Built:
@@ -170,7 +175,7 @@ class Side:
         return self[name]
 
     def __getitem__(self, name: str) -> Built:
-        return Built(f"{self._alias}.{quote_name(name)}", atom=True)
+        return Built(f"{self._alias}.{_name(name)}", atom=True)
 
     def __repr__(self) -> str:
         return self._alias
@@ -178,6 +183,14 @@ class Side:
 
 l = Side("l")  # noqa: E741
 r = Side("r")
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ConditionError(
+            f"a column's name is text, not {type(name).__name__}", hint='write tj.l["name"]'
+        )
+    return quote_name(name)
 
 
 def _infix(left: object, op: str, right: object) -> Built:
@@ -200,6 +213,8 @@ def to_sql(value: object) -> str:
     if value is None or isinstance(value, bool):
         return "NULL" if value is None else str(value).upper()
     if isinstance(value, int):
+        if value.bit_length() > _MOST_BITS:
+            raise ConditionError("an integer of more than 38 digits cannot be part of a condition")
         return str(value)
     if isinstance(value, float):
         return f"{float(value)!r}D" if math.isfinite(value) else f"CAST('{value}' AS DOUBLE)"

@@ -99,7 +99,9 @@ def categories_of(field: pa.Field) -> Categories | None:
     written = (field.metadata or {}).get(_KEY)
     if written is None:
         return Categories(None)
-    return Categories(pa.ipc.open_stream(written).read_next_batch().column(0))
+    values = pa.ipc.open_stream(written).read_next_batch().column(0)
+    values.validate(full=True)  # it may come from a snapshot
+    return Categories(values)
 
 
 def _is_ordered(type_: pa.DataType) -> bool:

@@ -57,8 +57,11 @@ def date_trunc(args: Arrays, type_: pa.DataType) -> Array:
     if len(args[1]) == 0:
         return args[1]
     unit = TRUNCATIONS[str(args[0][0].as_py()).lower()]
-    result: Array = pc.floor_temporal(args[1].view(TIMESTAMP_NTZ), unit=unit).view(type_)
-    return result
+    moments = args[1].view(TIMESTAMP_NTZ)
+    result: Array = pc.floor_temporal(moments, unit=unit)
+    if pc.any(pc.greater(result, moments)).as_py():  # Arrow wraps below the first timestamp
+        raise DataError(f"overflow in date_trunc on {type_name(type_)}")
+    return result.view(type_)
 
 
 def unix(step: int) -> Callable[[Arrays, pa.DataType], Array]:

@@ -96,18 +96,20 @@ def _read(column: Column, rows: Rows | None) -> Array:
 
 def plain(found: Any, type_: pa.DataType) -> Array:
     """A stored column as one array of its canonical type: no chunks, dictionaries or views."""
+    if isinstance(found, pa.ChunkedArray):
+        found = found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
     if isinstance(found.type, pa.BaseExtensionType):
         storage = canonical(found.type)
         found = found.cast(found.type.storage_type) if storage != found.type else found
     if isinstance(found.type, pa.RunEndEncodedType):
         found = pc.run_end_decode(found)
+    if isinstance(found.type, pa.DictionaryType) and pa.types.is_nested(found.type.value_type):
+        found = found.dictionary_decode()
     if found.type != type_:
         if canonical(found.type) != type_:
             raise SchemaError(f"a column of type {found.type} came where {type_} was declared")
         # date64 may carry a time of day that date32 drops
         found = found.cast(type_, safe=not t.is_date64(found.type))
-    if isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
     result: Array = found
     return result
 

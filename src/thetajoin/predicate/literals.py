@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from thetajoin.predicate.nodes import Literal
-from thetajoin.predicate.signatures import MOST_DIGITS, MismatchError, decimal_literal
+from thetajoin.predicate.signatures import MismatchError, decimal_literal
 from thetajoin.predicate.text import parse_text
 from thetajoin.predicate.types import (
     BINARY,
@@ -20,6 +20,7 @@ from thetajoin.predicate.types import (
     FLOAT,
     INT,
     LONG,
+    MAX_DIGITS,
     STRING,
     TIME,
     TIMESTAMP,
@@ -86,7 +87,7 @@ def sql_type(node: exp.DataType) -> pa.DataType | None:
     """The Arrow type that a SQL type names, or None where it is not supported."""
     name = getattr(node.this, "name", "")
     if name == "DECIMAL":
-        numbers = [int(param.name) for param in node.expressions]
+        numbers = [int(param.name[:9]) for param in node.expressions]
         precision, scale = (*numbers, *(10, 0)[len(numbers) :])
         if not 1 <= precision <= 38 or scale > precision:
             raise MismatchError(f"DECIMAL({precision},{scale}) has no such digits", "at most 38")
@@ -109,7 +110,7 @@ def number(text: str, suffix: pa.DataType | None = None, *, negative: bool = Fal
         return Literal(DOUBLE, float(signed))
     if "." in text:
         return decimal_literal(Decimal(signed))
-    if len(text) > MOST_DIGITS:
+    if len(text) > MAX_DIGITS:
         return decimal_literal(Decimal(signed))
     value = int(signed)
     for type_ in (INT, LONG):
@@ -153,9 +154,12 @@ def _piece(count: str, unit: str) -> int:
         raise MismatchError(f"unknown interval unit {unit}", f"one of {', '.join(_MICROS)}")
     try:
         micros = Decimal(count) * _MICROS[name]
-    except InvalidOperation:
+        whole = int(micros)
+    except (InvalidOperation, OverflowError, ValueError):
         raise MismatchError(f"{count!r} is not a number of {unit}") from None
-    return int(micros)
+    if abs(whole) >= 2**63:
+        raise MismatchError(f"an INTERVAL of {count} {unit} is too long")
+    return whole
 
 
 def _span(text: str, unit: str, until: str) -> int:

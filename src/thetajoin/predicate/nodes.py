@@ -48,6 +48,14 @@ class Expr:
         for child in self.children:
             yield from child.walk()
 
+    def depth(self) -> int:
+        """How many levels there are, this one included."""
+        levels, here = 0, [self]
+        while here:
+            here = [child for expr in here for child in expr.children]
+            levels += 1
+        return levels
+
     @cached_property
     def _names(self) -> frozenset[tuple[str, str]]:
         return frozenset().union(*(child._names for child in self.children))

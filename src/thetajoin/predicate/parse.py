@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from thetajoin.errors import ConditionError
+from thetajoin.errors import ConditionError, is_text
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -64,6 +64,8 @@ def parse(source: Source) -> exp.Expr:
     import sqlglot
     from sqlglot.errors import ParseError, TokenError
 
+    if not is_text(source.text):
+        raise source.error("the condition has half a character in it (a lone surrogate)")
     if not source.text.strip():
         raise ConditionError(f"{source.label}the {source.what} is empty", hint=source.example)
     try:

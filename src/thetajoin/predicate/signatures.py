@@ -16,6 +16,7 @@ from thetajoin.predicate.types import (
     DURATION,
     INT,
     LONG,
+    MAX_DIGITS,
     NULL,
     STRING,
     TIMESTAMP,
@@ -38,7 +39,6 @@ _DAY = 86400 * 10**6
 
 
 # Of a decimal, as in Spark.
-MOST_DIGITS = 38
 
 
 class MismatchError(Exception):
@@ -278,6 +278,8 @@ def decimal_literal(value: Decimal) -> Literal:
     exponent = int(value.as_tuple().exponent)
     scale = max(0, -exponent)
     digits = max(len(value.as_tuple().digits) + max(0, exponent), scale)
-    if digits > MOST_DIGITS:
-        raise MismatchError(f"a number of {digits} digits is too long", f"at most {MOST_DIGITS}")
+    if digits > MAX_DIGITS:
+        raise MismatchError(
+            f"a constant of {digits} digits is too long", f"at most {MAX_DIGITS}, or write 1e40"
+        )
     return Literal(pa.decimal128(max(1, digits), scale), value)

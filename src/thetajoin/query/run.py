@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from sqlglot import exp
 
 from thetajoin.api import is_spark
 from thetajoin.batch.tables import kind_of, to_batch
-from thetajoin.errors import WindowError, nearest
+from thetajoin.errors import SchemaError, WindowError, nearest
 from thetajoin.query.call import Call
 from thetajoin.query.columns import schema_of
 from thetajoin.query.compile import Compiler
@@ -83,6 +84,9 @@ class _Tables:
         # The same reader may be given under two names, and can be read once.
         if id(table) not in self._read:
             batch = to_batch(table, repr(name), as_kind=kind_of(table))
+            twins = [column for column, n in Counter(batch.schema.names).items() if n > 1]
+            if twins:
+                raise SchemaError(f"the table {name!r} has two columns {twins[0]!r}: rename one")
             self._read[id(table)] = pa.table(batch)
         return self._read[id(table)], kind_of(table)
 

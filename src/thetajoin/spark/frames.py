@@ -1,4 +1,4 @@
-"""Which way a join of Spark DataFrames goes."""
+"""Which way a join of Spark DataFrames goes, once it is known to be one that can be done."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.errors import SchemaError
+from thetajoin.engine.layout import Layout, check_suffix, parse_how
 from thetajoin.spark.batch.join import batch_join
 from thetajoin.spark.batch.options import BatchOptions
+from thetajoin.spark.checks import (
+    check_distinct,
+    check_kinds,
+    check_names,
+    folds,
+    order_of,
+    respelled,
+    with_columns_of,
+)
 from thetajoin.spark.interpreter import check_workers
+from thetajoin.spark.meaning import check_join
 from thetajoin.spark.stream import arrow_schema, stream_join
 from thetajoin.window.spec import Window
 
@@ -27,16 +37,6 @@ def engine_options(options: dict[str, Any]) -> dict[str, Any]:
     return rest
 
 
-def check_kinds(left: Any, right: Any) -> None:
-    """Refuse a Spark DataFrame beside something else."""
-    for df, name in ((left, "left"), (right, "right")):
-        if not hasattr(df, "isStreaming"):
-            raise SchemaError(
-                f"the {name} input is a {type(df).__name__} and the other a Spark DataFrame: "
-                "make both Spark DataFrames (spark.createDataFrame)"
-            )
-
-
 def join_frames(
     left: Any,
     right: Any,
@@ -48,10 +48,22 @@ def join_frames(
     suffix: str,
     options: dict[str, Any],
     self_join: bool = False,
+    checked: bool = False,
 ) -> Any:
-    """Join two Spark DataFrames: as tables, or as streams where at least one streams."""
+    """Join two Spark DataFrames: as tables, or as streams where at least one streams.
+
+    checked: they are a step of a larger join, whose inputs were checked.
+    """
     check_kinds(left, right)
     check_workers(left.sparkSession)
+    if not checked:
+        check_suffix(suffix)
+        check_names(left, "the left input")
+        check_names(right, "the right input")
+        right = respelled(right, left.columns)
+        window, order_by = with_columns_of(window, left, right), order_of(order_by, left, right)
+        _check_output(left, right, how, suffix)
+        check_join(left, right, on, window, order_by)
     join = stream_join if left.isStreaming or right.isStreaming else batch_join
     return join(
         left,
@@ -64,3 +76,10 @@ def join_frames(
         self_join=self_join,
         options=dict(options),
     )
+
+
+def _check_output(left: Any, right: Any, how: str, suffix: str) -> None:
+    """Refuse an output whose columns Spark could not tell apart."""
+    if folds(left):
+        layout = Layout(arrow_schema(left), arrow_schema(right), parse_how(how), suffix)
+        check_distinct(layout.schema.names, f"with suffix={suffix!r} the output has")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType
@@ -17,25 +16,59 @@ from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.predicate.render import backquoted
 from thetajoin.spark.batch.counted import numbered
 from thetajoin.spark.batch.table import Table
-from thetajoin.spark.batch.worker import chunks, from_blob, to_blob
+from thetajoin.spark.batch.worker import chunks, from_blob, sampled, to_blob
+from thetajoin.spark.checks import check_names, order_of, respelled, with_columns_of
+from thetajoin.spark.frames import join_frames
 from thetajoin.spark.interpreter import check_workers
+from thetajoin.spark.meaning import check_many
 from thetajoin.spark.stream import arrow_schema
 from thetajoin.spark.tasks import schema_of
 from thetajoin.window.counted import carried, hidden
-from thetajoin.window.spec import CountWindow
+from thetajoin.window.spec import CountWindow, Window
 
 SAMPLED = schema_of(input=StringType(), total=LongType(), sample=BinaryType())
 _ONE = "__thetajoin_one"
+# Sampled rows of each chunk that a task reads.
+TASK_SAMPLE = 256
 
 
 class ManyFrames:
     """DataFrames, their columns named ``input.column``."""
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
-        self.frames = dict(inputs)
-        check_workers(next(iter(self.frames.values())).sparkSession)
-        self.schemas = {name: arrow_schema(frame) for name, frame in inputs.items()}
+        check_workers(next(iter(inputs.values())).sparkSession)
+        self.frames: dict[str, Any] = {}
+        taken: list[str] = []
+        for name, frame in inputs.items():
+            check_names(frame, f"input {name!r}")
+            self.frames[name] = respelled(frame, taken)
+            taken += self.frames[name].columns
+        self.schemas = {name: arrow_schema(frame) for name, frame in self.frames.items()}
         self.carrying: dict[str, Any] = {}
+
+    def named(self, window: Window | None, order_by: Any) -> tuple[Window | None, Any]:
+        """Window and order with the columns' own names."""
+        first = next(iter(self.frames.values()))
+        return with_columns_of(window, first, first), order_of(order_by, *self.frames.values())
+
+    def check(self, on: Any, window: Window | None, orders: Mapping[str, str] | None) -> None:
+        """Refuse what Spark would join otherwise."""
+        check_many(self.frames, on, window, orders)
+
+    def join(self, left: Any, right: Any, on: Any, **how: Any) -> Any:
+        """One step."""
+        window, options = how.pop("window"), how
+        return join_frames(
+            left,
+            right,
+            on,
+            how="inner",
+            window=window,
+            order_by=None,
+            suffix="_right",
+            options=options,
+            checked=True,
+        )
 
     def estimate(self) -> Estimate | None:
         """Rows and samples of the tables, read in one job; None where one of them streams."""
@@ -97,11 +130,10 @@ def _sampler(
 
     def sample(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for chunk in chunks(batches, pa.ipc.read_schema(pa.py_buffer(schema))):
-            kept = np.linspace(0, chunk.num_rows - 1, min(256, chunk.num_rows)).astype(np.int64)
             columns = [
                 pa.array([name]),
                 pa.array([chunk.num_rows], pa.int64()),
-                pa.array([to_blob(chunk.take(pa.array(kept))).to_pybytes()], pa.binary()),
+                pa.array([to_blob(sampled(chunk, TASK_SAMPLE)).to_pybytes()], pa.binary()),
             ]
             yield pa.RecordBatch.from_arrays(columns, ["input", "total", "sample"])
 

@@ -200,6 +200,11 @@ def _launch(conf: Any, scratch: Path, log: Path) -> Any:
 
 def _without_vector(java: Java, scratch: Path) -> Path:
     """A home whose `java` leaves out the module that this runtime lacks."""
+    if os.name == "nt":
+        raise SparkError(
+            f"the Java of {java.source} lacks a module that Spark asks for, jdk.incubator.vector: "
+            f"install a full JDK of version {OLDEST_JAVA} or newer and set JAVA_HOME"
+        )
     program = scratch / "java" / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(

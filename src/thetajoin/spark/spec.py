@@ -74,7 +74,7 @@ class UnitSpec:
             **more,
         )
 
-    @property
+    @cached_property
     def identity(self) -> dict[str, Any]:
         """What must not change against a checkpoint's state."""
         return {

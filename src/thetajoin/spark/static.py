@@ -10,16 +10,21 @@ import pyarrow as pa
 
 from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.batch.tables import contiguous
+from thetajoin.engine.block import empty_batch
 from thetajoin.engine.core import JoinCore
 from thetajoin.engine.spec import Side
 from thetajoin.engine.static import StaticJoin
+from thetajoin.errors import DataError
 from thetajoin.spark.partials import partial_batch
+from thetajoin.spark.sent import Sent, collected, send
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.tasks import mapped
 
 Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # What this process has indexed, by the label of its join.
 _BUILT: OrderedDict[str, Any] = OrderedDict()
+# A table that every worker holds, indexed.
+MOST_BYTES = 1 << 30
 
 
 def _kept(label: str, make: Callable[[], Any]) -> Any:
@@ -30,18 +35,17 @@ def _kept(label: str, make: Callable[[], Any]) -> Any:
     return _BUILT[label]
 
 
-def _sent(table: Any, schema: pa.Schema, check: Callable[[pa.RecordBatch], Any]) -> bytes:
+def _sent(table: Any, schema: pa.Schema, check: Callable[[pa.RecordBatch], Any]) -> Sent:
     """A table's rows, read once, now; `check` refuses what cannot be done with any."""
-    rows = contiguous(table.toArrow().cast(schema), "static")
-    check(rows.slice(0, 0))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def _received(table: bytes) -> pa.RecordBatch:
-    return contiguous(pa.ipc.open_stream(table).read_all(), "static")
+    check(empty_batch(schema))
+    rows = collected(table, MOST_BYTES)
+    if rows is None:
+        raise DataError(
+            f"the table beside the stream takes more than {MOST_BYTES >> 20} MiB (or than "
+            "spark.driver.maxResultSize), and every worker holds all of it: leave out rows or "
+            "columns that the join does not need, or read it as a stream too"
+        )
+    return send(table.sparkSession, contiguous(rows.cast(schema), "static"))
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -56,10 +60,11 @@ def static_join(df: Any, table: Any, spec: UnitSpec, streaming: Side, output: An
     def made(rows: pa.RecordBatch) -> StaticJoin:
         return StaticJoin(JoinCore(spec.config), streaming, rows)
 
-    sent = _sent(table, spec.schema(other), made)
+    schema = spec.schema(other)
+    sent = _sent(table, schema, made)
 
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        join = _kept(spec.label, lambda: made(_received(sent)))
+        join = _kept(spec.label, lambda: made(sent.batch(schema)))
         for batch in batches:
             yield from join.run(_conformed(batch, spec.schema(mine)))
 
@@ -80,7 +85,7 @@ def static_totals(
     sent = _sent(table, other, made)
 
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        aggregator, join = _kept(label, lambda: made(_received(sent)))
+        aggregator, join = _kept(label, lambda: made(sent.batch(other)))
         for batch in batches:
             totals = partial_batch(aggregator.run_with(join, _conformed(batch, mine)))
             if totals.num_rows:

@@ -46,7 +46,9 @@ def sendable(task: Task) -> Task:
     """A task that a worker without this package can take in, and then says what it lacks.
 
     Spark sends a function defined inside another one as its code, and everything of a module's by
-    name: `run` has nothing of this module's, and the task inside it is opened after the check.
+    name: `run` has nothing of this module's, and the task inside it is opened after the check. A
+    broadcast in the task is sent with the first function that goes to Spark after the packing, so
+    this one has to go at once.
     """
     packed, version = CloudPickleSerializer().dumps(task), __version__
 

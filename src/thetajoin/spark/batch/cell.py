@@ -18,6 +18,8 @@ from thetajoin.spark.spec import UnitSpec
 # Rows streamed past the held ones at once; more than are held, up to a limit, to sweep them rarely.
 PROBE_ROWS = 1 << 19
 MOST_PROBE_ROWS = 1 << 21
+# Held rows in one table; a column of texts takes 2 GiB at most.
+HELD_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,12 @@ def _run(
     if not kept or (first is None and job.singles != "unmatched"):
         return
     total = sum(rows.num_rows for rows in kept)
-    held_rows = next(chunks(kept, schema, total + 1, 1 << 62), empty_batch(schema))
+    tables = list(chunks(kept, schema, total + 1, HELD_BYTES)) or [empty_batch(schema)]
     del kept
-    join = HeldJoin(core, job.held, held_rows, pairs=job.pairs, singles=job.singles)
+    joins = [
+        HeldJoin(core, job.held, rows, pairs=job.pairs, singles=job.singles) for rows in tables
+    ]
+    del tables
 
     def streamed() -> Iterator[pa.RecordBatch]:
         if first is not None:
@@ -113,8 +118,10 @@ def _run(
 
     room = min(max(PROBE_ROWS, total), MOST_PROBE_ROWS)
     for chunk in chunks(streamed(), other, room):
-        yield from join.run(chunk)
-    yield from join.finish()
+        for join in joins:
+            yield from join.run(chunk)
+    for join in joins:
+        yield from join.finish()
 
 
 def _shown(output: pa.RecordBatch, job: CellJob) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
-from thetajoin.spark.columns import by_position, hashed
+from thetajoin.spark.columns import by_position, tie_breakers
 from thetajoin.window.counted import MOST, carried
 from thetajoin.window.spec import CountWindow
 
@@ -23,8 +23,8 @@ def numbered(
     """The frames, columns by position, with the numbers that their rows carry after them.
 
     order: the place of the column in each that orders its rows. Rows of one frame that tie are
-    ordered by their hash: those that tie again are the same rows. One frame alone is joined with
-    itself, and its rows carry the numbers of both parts.
+    ordered by what else they hold, so that a task that runs again numbers them alike. One frame
+    alone is joined with itself, and its rows carry the numbers of both parts.
     """
     tagged = None
     for at, (name, frame) in enumerate(frames.items()):
@@ -33,12 +33,12 @@ def numbered(
         one = plain.select(
             F.col(f"c{order[at]}").alias("at"),
             F.lit(at).alias("input"),
-            hashed(plain).alias("hash"),
+            *[tie.alias(f"tie_{number}") for number, tie in enumerate(tie_breakers(plain))],
             *[column.alias(f"rows_{number}") for number, column in enumerate(rows)],
         )
         tagged = one if tagged is None else tagged.union(one)
     assert tagged is not None
-    by = Over.orderBy(F.col("at").asc_nulls_first(), "input", "hash")
+    by = Over.orderBy(F.col("at").asc_nulls_first(), "input", "tie_0", "tie_1")
     running = by.rowsBetween(Over.unboundedPreceding, Over.currentRow)
     counts = [
         F.sum(F.when(F.col("input") == at, 1).otherwise(0)).over(running).alias(f"n_{at}")

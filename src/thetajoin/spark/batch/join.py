@@ -11,6 +11,7 @@ left, right -> zones and a sample of both, in one job when the join is called   
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from thetajoin.engine.layout import How, owes, parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.spec import OTHER, Side
 from thetajoin.engine.stream import check_window
+from thetajoin.errors import OptionError
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import sights_of
 from thetajoin.predicate import condition_text
@@ -48,6 +50,8 @@ from thetajoin.window.spec import FullHistory, Window
 BROADCAST_BYTES = 16 << 20
 # Bytes for one task that are close to too many for one batch; the split is not that even.
 LARGE_CELL = 512 << 20
+# How often more cells are tried for that.
+REPLANS = 3
 
 
 def batch_join(
@@ -66,6 +70,8 @@ def batch_join(
     kind = parse_how(how)
     checked = FullHistory() if window is None else check_window(window)
     settings = BatchOptions.take(options)
+    if settings.observe is not None and kind == "full":
+        raise OptionError("observe goes with one join, and a full join is two: leave it out")
     config = JoinConfig(
         on,
         arrow_schema(left),
@@ -123,7 +129,9 @@ class _Join:
         fits = [s for s in self._may_broadcast(how) if rows[s] <= self.settings.broadcast_rows]
         if fits:
             small = min(fits, key=lambda side: rows[side])
-            return self._broadcast(how, small, self._whole(small))
+            whole = self._whole(small)
+            if whole is not None:
+                return self._broadcast(how, small, whole)
         if how == "full":
             left = self._cells("l", pairs=True, singles="unmatched")
             return left.union(self._cells("r", pairs=False, singles="unmatched"))
@@ -151,13 +159,13 @@ class _Join:
         if small is None or sizes[small] > BROADCAST_BYTES:
             return None
         whole = self._whole(small)
-        if whole.rows > self.settings.broadcast_rows:
+        if whole is None or whole.rows > self.settings.broadcast_rows:
             return None
         if not whole.rows and not owes(self.how, OTHER[small]):
             return self.session.createDataFrame([], self.output)
         return self._broadcast(self.how, small, whole)
 
-    def _whole(self, side: Side) -> Whole:
+    def _whole(self, side: Side) -> Whole | None:
         return self.inputs.tables[side].whole(self.core.given[side])
 
     def _broadcast(self, how: How, small: Side, whole: Whole) -> Any:
@@ -165,7 +173,19 @@ class _Join:
         return broadcast_join(self.inputs, spec, OTHER[small], whole, self.output)
 
     def plan(self, held: Side | None, keep_all: bool) -> CellPlan:
-        """The cells with one side held, or with the one that is cheaper to hold."""
+        """The cells with one side held, or with the one that is cheaper to hold.
+
+        More of them where Spark would send a task so much at once that it fails.
+        """
+        plan = self._plan(held, keep_all, ())
+        for _ in range(REPLANS if self._sends_at_once else 0):
+            over = self._largest(plan) / LARGE_CELL
+            if over <= 1:
+                break
+            plan = self._plan(held, keep_all, (math.ceil(1.5 * over * plan.cells),))
+        return plan
+
+    def _plan(self, held: Side | None, keep_all: bool, tasks: tuple[int, ...]) -> CellPlan:
         sights = sights_of(self.core)
         zones = {side: self.seen[side].zones for side in SIDES}
         plans = []
@@ -182,6 +202,7 @@ class _Join:
                     cores=self._cores(),
                     owes=keep_all,
                     most_held=self.settings.held_rows,
+                    tasks=tasks,
                 )
             )
         return min(plans, key=lambda plan: plan.makespan)
@@ -214,6 +235,8 @@ class _Join:
             sent = inputs.tables[sides[0]].mapped(route, ROUTED, with_hash=with_hash)
             routed = sent if routed is None else routed.union(sent)
         job = CellJob(plan.held, pairs, singles, inputs.shown(self.core), inputs.apart(self.core))
+        if self._sends_at_once:
+            self._warn_of_large_cells(plan.cells, self._largest(plan))
         return self._joined(routed, plan.cells, job)
 
     def _named(self, how: Partitioning) -> Any:
@@ -223,11 +246,13 @@ class _Join:
             self.inputs.tables[side].mapped(named_router(self.spec, plan, side), ROUTED)
             for side in SIDES
         )
+        if self._sends_at_once:
+            sent = sum(self.seen[side].rows * self._width(side) for side in SIDES)
+            self._warn_of_large_cells(plan.number, sent / plan.number)
         return self._joined(left.union(right), plan.number, CellJob("l", True, "none"))
 
     def _joined(self, routed: Any, cells: int, job: CellJob) -> Any:
         """Bring each cell's rows together and join them."""
-        self._warn_of_large_cells(cells)
         placed = routed.repartitionById(cells, F.col("cell"))
         ordered = placed.sortWithinPartitions(F.col("held").desc())
         if self.settings.observe is None:
@@ -239,17 +264,33 @@ class _Join:
         rows = mapped(ordered, joiner(self.spec, counted), schema)
         return _observed(rows, self.settings.observe)
 
-    def _warn_of_large_cells(self, cells: int) -> None:
-        """Without a limit Spark sends a cell's rows in one batch, which must not have 2 GB."""
-        if self.session.conf.get(BATCH_BYTES) != NO_LIMIT:
-            return
-        size = sum(self.seen[side].rows * row_bytes(self.core.given[side])[0] for side in SIDES)
-        if size / cells > LARGE_CELL:
+    @property
+    def _sends_at_once(self) -> bool:
+        """Whether Spark sends a task its rows in one batch, which must not have 2 GB."""
+        return bool(self.session.conf.get(BATCH_BYTES) == NO_LIMIT)
+
+    def _width(self, side: Side) -> float:
+        """Bytes of a row, as far as they are known."""
+        least = row_bytes(self.core.given[side])[0]
+        files = self.inputs.tables[side].files
+        return max(least, 0 if files is None else files.bytes / max(1, files.rows))
+
+    def _largest(self, plan: CellPlan) -> float:
+        """Bytes that go to the cell which gets most."""
+        held, streamed = self._width(plan.held), self._width(OTHER[plan.held])
+        cells = (
+            group.held / group.held_parts * held + group.streamed / group.streamed_parts * streamed
+            for group in plan.groups
+        )
+        return max(cells, default=0.0)
+
+    def _warn_of_large_cells(self, cells: int, largest: float) -> None:
+        if largest > LARGE_CELL:
             warnings.warn(
-                f"thetajoin: about {size / 2**30:.1f} GiB go to {cells} tasks, and with "
+                f"thetajoin: about {largest / 2**30:.1f} GiB go to one of {cells} tasks, and with "
                 f"{BATCH_BYTES}={NO_LIMIT} Spark sends each its part as one batch, which fails "
                 "at 2 GiB: set it to 67108864",
-                stacklevel=8,
+                stacklevel=7,
             )
 
 
@@ -266,5 +307,8 @@ def _observed(rows: Any, observation: Any) -> Any:
         "balance_out": F.max(found) * filled / F.sum(found),
     }
     named_measures = [column.alias(name) for name, column in measures.items()]
-    seen = rows.observe(observation, *named_measures)
+    try:
+        seen = rows.observe(observation, *named_measures)
+    except AssertionError:
+        raise OptionError("an Observation serves one join: give observe= a new one") from None
     return seen.where(found.isNull()).drop(*COUNTS)

@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 
 from thetajoin.engine.core import JoinCore
 from thetajoin.engine.rows import evaluate_side, make_batch
-from thetajoin.engine.spec import Side
+from thetajoin.engine.spec import OTHER, Side
 from thetajoin.errors import OptionError
 from thetajoin.planner.facets import Boxes, Rows, sights_of
+from thetajoin.planner.routes import changed
 from thetajoin.predicate import Comparison
 from thetajoin.routing.prefap import OPERATORS, Partitioning, cuts_of, may_match, partition
+from thetajoin.spark.batch.route import sent
 from thetajoin.spark.batch.summary import Summary
-from thetajoin.spark.batch.worker import chunks, core_of, to_blob
-from thetajoin.spark.pack import binary
+from thetajoin.spark.batch.worker import chunks, core_of
 from thetajoin.spark.spec import UnitSpec
 
 Floats = NDArray[np.float64]
@@ -112,13 +113,14 @@ def named_router(
             batch = make_batch(chunk, side, core.parts, [])
             kept: NDArray[Any] = batch.parts[0].rows
             if plan.outside is not None:
-                kept = Rows(sights_of(core), side, batch).matching(plan.outside[side], 0)
+                keyed = Rows(sights_of(core), side, batch)
+                # The other side's rows were filtered by where this one's were.
+                if not plan.outside[OTHER[side]].holds(0, keyed.columns[0], 0):
+                    raise changed(side)
+                kept = keyed.matching(plan.outside[side], 0)
             part = np.searchsorted(plan.cuts[side], _values(core, side, chunk)[kept], "right")
             for number in np.unique(part):
-                rows = pa.array(kept[part == number])
-                blob = binary(to_blob(chunk.take(rows)))
-                for cell in cells[number][cells[number] >= 0]:
-                    columns = [pa.array([cell], pa.int32()), pa.array([side == "l"]), blob]
-                    yield pa.RecordBatch.from_arrays(columns, ["cell", "held", "blob"])
+                rows = chunk.take(pa.array(kept[part == number]))
+                yield from sent(rows, cells[number][cells[number] >= 0], side == "l")
 
     return route

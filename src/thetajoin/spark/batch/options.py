@@ -41,6 +41,10 @@ class BatchOptions:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OptionError(f"{name}={value!r}: must be a whole number of at least {least}")
 
+        # Spark Connect's class is another of the same name.
+        given = self.observe is None or isinstance(self.observe, str)
+        if not given and type(self.observe).__name__ != "Observation":
+            raise OptionError(f"observe={self.observe!r}: give a pyspark.sql.Observation")
         asked = [name for name in SWITCHES if getattr(self, name) is not None]
         if self.paper is None and (asked or self.p != 10):
             wrong = asked[0] if asked else "p"

@@ -13,7 +13,7 @@ from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import Side
 from thetajoin.planner.cells import CellPlan
 from thetajoin.planner.routes import held_targets, streamed_targets
-from thetajoin.spark.batch.worker import chunks, core_of, to_blob
+from thetajoin.spark.batch.worker import chunks, core_of, to_blobs
 from thetajoin.spark.pack import binary
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.tasks import schema_of
@@ -43,7 +43,7 @@ def router(
         schema = pa.schema(list(given)[:-1]) if numbered else given
         schema = schema.append(pa.field("hash", pa.int64())) if with_hash else schema
         slab = Slab()
-        next_row = TaskContext.get().partitionId() << TASK_BITS
+        next_row = TaskContext.get().partitionId() << TASK_BITS if numbered else 0
         for chunk in chunks(batches, schema):
             hashes = None
             if with_hash:
@@ -66,11 +66,14 @@ def router(
                     if len(rows) < chunk.num_rows:
                         taken = slab.take(chunk.columns, rows)
                         part = pa.RecordBatch.from_arrays(taken, schema=chunk.schema)
-                    columns = [
-                        pa.array([cell], pa.int32()),
-                        pa.array([side == plan.held]),
-                        binary(to_blob(part)),
-                    ]
-                    yield pa.RecordBatch.from_arrays(columns, ["cell", "held", "blob"])
+                    yield from sent(part, [cell], side == plan.held)
 
     return route
+
+
+def sent(rows: pa.RecordBatch, cells: Iterable[int], held: bool) -> Iterator[pa.RecordBatch]:
+    """Rows on their way to some cells, as `ROUTED` has them."""
+    for blob in to_blobs(rows):
+        for cell in cells:
+            columns = [pa.array([cell], pa.int32()), pa.array([held]), binary(blob)]
+            yield pa.RecordBatch.from_arrays(columns, ["cell", "held", "blob"])

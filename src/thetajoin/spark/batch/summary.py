@@ -18,7 +18,7 @@ from thetajoin.engine.spec import Side
 from thetajoin.planner.facets import sights_of
 from thetajoin.planner.zones import Zones, summarise
 from thetajoin.spark.batch.table import Table
-from thetajoin.spark.batch.worker import chunks, core_of, from_blob, to_blob
+from thetajoin.spark.batch.worker import chunks, core_of, from_blob, sampled, to_blob
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.tasks import schema_of
 
@@ -74,8 +74,7 @@ def _summariser(
         schema = pa.schema([core.schemas[side].field(name) for name in names])
         for chunk in chunks(batches, schema, SUMMARY_ROWS):
             zones = summarise(sights_of(core), side, make_batch(chunk, side, core.parts, names))
-            rows = np.linspace(0, chunk.num_rows - 1, min(TASK_SAMPLE, chunk.num_rows))
-            sample = chunk.take(pa.array(rows.astype(np.int64)))
+            sample = sampled(chunk, TASK_SAMPLE)
             columns = [
                 pa.array([SIDES.index(side)], pa.int8()),
                 pa.array([chunk.num_rows], pa.int64()),

@@ -7,29 +7,35 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from thetajoin.engine.block import empty_batch
+from thetajoin.routing.fingerprint import fingerprints
 from thetajoin.spark.batch.files import Files, files_of
-from thetajoin.spark.batch.worker import from_blob, gathered, to_blob
-from thetajoin.spark.columns import by_position, hashed
+from thetajoin.spark.batch.worker import gathered
+from thetajoin.spark.columns import by_position
+from thetajoin.spark.sent import Sent, collected, send
 from thetajoin.spark.stream import arrow_schema
 from thetajoin.spark.tasks import Task, mapped
+
+# A side that is sent whole takes no more than this in every worker.
+WHOLE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class Whole:
-    """All rows of a small table, for every task: as they are, or files to read them from."""
+    """All rows of a small table, for every task: sent there, or files to read them from."""
 
     rows: int
-    source: Files | bytes
+    source: Files | Sent | None
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """The rows as one batch; the schema names and types the columns."""
-        if not self.rows:
+        if self.source is None:
             return empty_batch(schema)
-        if isinstance(self.source, bytes):
-            return gathered(from_blob(self.source), schema)
+        if isinstance(self.source, Sent):
+            return self.source.batch(schema)
         return gathered(list(self.source.read(range(len(self.source.tasks)))), schema)
 
 
@@ -59,14 +65,19 @@ class Table:
             return float("inf")
         return float(self.frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
 
-    def whole(self, schema: pa.Schema) -> Whole:
-        """All rows; a table of Spark's is collected for that."""
-        if self.files is not None:
-            return Whole(self.files.rows, self.files)
-        table = self.frame.toArrow()
-        rows = len(table)
-        blob = to_blob(gathered(table.to_batches(), schema)).to_pybytes() if rows else b""
-        return Whole(rows, blob)
+    def whole(self, schema: pa.Schema) -> Whole | None:
+        """All rows, or None if they take too much; a table of Spark's is collected for that."""
+        files = self.files
+        if files is not None:
+            if files.bytes > WHOLE_BYTES:
+                return None
+            return Whole(files.rows, files if files.rows else None)
+        table = collected(self.frame, WHOLE_BYTES)
+        if table is None:
+            return None
+        if not table.num_rows:
+            return Whole(0, None)
+        return Whole(table.num_rows, send(self.session, gathered(table.to_batches(), schema)))
 
     def mapped(
         self,
@@ -75,15 +86,16 @@ class Table:
         columns: Sequence[int] | None = None,
         with_hash: bool = False,
     ) -> Any:
-        """Its batches through a task: the columns at some positions, and a hash of the row."""
+        """Its batches through a task: the columns at some positions, and a hash of the row.
+
+        The hash depends on the row, or on its place in its file: never on where a batch was cut.
+        """
         files = self.files
         if files is None:
             frame = self.frame
             if columns is not None:
                 frame = frame.select(*[f"c{at}" for at in columns])
-            if with_hash:
-                frame = frame.withColumn("hash", hashed(frame))
-            return mapped(frame, task, schema)
+            return mapped(frame, _hashing(task) if with_hash else task, schema)
 
         def read(tasks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             numbers = [number for batch in tasks for number in batch.column(0).to_pylist()]
@@ -91,3 +103,19 @@ class Table:
 
         number = len(files.tasks)
         return mapped(self.session.range(0, number, 1, max(1, number)), read, schema)
+
+
+def _hashing(task: Task) -> Task:
+    """The task over batches with a hash of each row as a last column."""
+
+    def hashed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            column = pa.array(fingerprints(batch).first.view(np.int64))
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, column], [*batch.schema.names, "hash"]
+            )
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from task(hashed(batches))
+
+    return run

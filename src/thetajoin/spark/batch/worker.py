@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from thetajoin.batch.tables import contiguous
@@ -14,6 +15,10 @@ from thetajoin.spark.spec import UnitSpec
 # Rows of a side that a task keys and sends at once, and bytes after which it does not wait.
 CHUNK_ROWS = 1 << 18
 CHUNK_BYTES = 64 << 20
+# A value of Spark's or Arrow's must stay below 2 GiB, and a few of them travel in one batch.
+BLOB_BYTES = 64 << 20
+# What a sample sent to the driver may take.
+SAMPLE_BYTES = 1 << 20
 _CORES: OrderedDict[str, JoinCore] = OrderedDict()
 
 
@@ -78,6 +83,28 @@ def to_blob(batch: pa.RecordBatch) -> pa.Buffer:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
+
+
+def to_blobs(batch: pa.RecordBatch, most: int | None = None) -> Iterator[pa.Buffer]:
+    """Rows as Arrow streams of at most `BLOB_BYTES`, but for a row that takes more by itself."""
+    most = BLOB_BYTES if most is None else most
+    if batch.num_rows < 2 or batch.nbytes <= most:
+        yield to_blob(batch)
+        return
+    half = batch.num_rows // 2
+    yield from to_blobs(batch.slice(0, half), most)
+    yield from to_blobs(batch.slice(half), most)
+
+
+def sampled(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+    """Some rows from all over a batch: at most so many, fewer where they are long."""
+    while True:
+        rows = min(rows, batch.num_rows)
+        kept = np.linspace(0, batch.num_rows - 1, rows).astype(np.int64)
+        sample = batch.take(pa.array(kept))
+        if rows < 2 or sample.nbytes <= SAMPLE_BYTES:
+            return sample
+        rows //= 2
 
 
 def from_blob(blob: pa.Buffer | bytes) -> list[pa.RecordBatch]:

@@ -1,0 +1,264 @@
+"""Where Spark would give a condition another meaning than the engine does: refused, not guessed.
+
+The engine compares text by its bytes, reads times in UTC and casts as Spark's ANSI mode does. A
+session may have it otherwise, and a column may: then the part of the condition that would differ is
+an error that names it. Columns that are only carried along may be anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as t
+from pyspark.sql import types as T
+
+from thetajoin.aggregate.spec import AggSpec
+from thetajoin.engine.intake import storage_schema
+from thetajoin.engine.spec import compare_columns
+from thetajoin.errors import ConditionError, SchemaError
+from thetajoin.predicate.condition import sources_of
+from thetajoin.predicate.literals import sql_type
+from thetajoin.predicate.names import ManyScope, Names, Scope
+from thetajoin.predicate.nodes import COMPARISONS, Call, Cast, Column, Expr, Literal
+from thetajoin.predicate.parse import Source, parse
+from thetajoin.predicate.types import BOOL, DATE, STRING, digits_of, is_number
+from thetajoin.spark.stream import arrow_schema
+from thetajoin.window.spec import TimeWindow, Window
+
+ZONE = "spark.sql.session.timeZone"
+ANSI = "spark.sql.ansi.enabled"
+BINARY_ORDER = "UTF8_BINARY"
+# Where Spark keeps what a column was declared as.
+DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
+DAY = 86_400 * 10**6
+# Digits after the point up to which a decimal's text is without an exponent in any mode.
+PLAIN_DIGITS = 6
+_UTC = re.compile(
+    r"(Etc/)?(UTC|UCT|GMT0?|Zulu|Universal|Greenwich)|Z|(UTC|GMT|UT)?[+-]0?0(:?00)?", re.IGNORECASE
+)
+_FIXED = re.compile(
+    r"(UTC|GMT|UT)?[+-]\d{1,2}(:?\d{2}(:?\d{2})?)?|Etc/GMT[+-]\d{1,2}", re.IGNORECASE
+)
+_WITH_ZONE = re.compile(
+    r".*:\d{1,2}(\.\d+)?\s*([+-]\d{1,2}(:?\d{2})?|Z|UTC|GMT)\s*", re.IGNORECASE | re.DOTALL
+)
+_LOCAL = ("hour", "minute", "second")
+_BELOW_MINUTE = ("second", "millisecond", "microsecond")
+_COMPARED = (*COMPARISONS, "<=>", "in")
+
+
+def check_join(left: Any, right: Any, on: Any, window: Window | None, order_by: Any) -> None:
+    """Refuse what Spark would join otherwise than the engine does."""
+    frames = {"l": left, "r": right}
+    schemas = [storage_schema(arrow_schema(df)) for df in (left, right)]
+    Meaning.of(frames).check(*_bound(on, Scope(*schemas)))
+    _check_columns(left, right, window, order_by)
+
+
+def check_many(
+    frames: Mapping[str, Any], on: Any, window: Window | None, orders: Mapping[str, str] | None
+) -> None:
+    """The same of a join of many inputs."""
+    schemas = {name: storage_schema(arrow_schema(df)) for name, df in frames.items()}
+    Meaning.of(frames).check(*_bound(on, ManyScope(schemas)))
+    for x, y in combinations(frames, 2):
+        order = None if orders is None else (orders[x], orders[y])
+        _check_columns(frames[x], frames[y], window, order)
+
+
+def check_aggregate(
+    left: Any, right: Any, spec: AggSpec, group_by: Any, aggs: Mapping[str, str]
+) -> None:
+    """Refuse groups and aggregates that Spark would take otherwise."""
+    exprs = [group.expr for group in spec.groups] + [term.expr for term in spec.terms]
+    groups = group_by.values() if isinstance(group_by, Mapping) else group_by
+    texts = [*([groups] if isinstance(groups, str) else groups), *aggs.values()]
+    Meaning.of({"l": left, "r": right}).check(exprs, [Source(text) for text in texts])
+
+
+def _bound(on: Any, scope: Names) -> tuple[list[Expr], list[Source]]:
+    from thetajoin.predicate.bind import bind
+
+    sources = sources_of(on)
+    return [bind(source, scope) for source in sources], sources
+
+
+def _check_columns(left: Any, right: Any, window: Window | None, order_by: Any) -> None:
+    """Columns that a window compares; one that is not there is the window's to report."""
+    pairs = [order_by] if isinstance(order_by, tuple) else []
+    if isinstance(window, TimeWindow):
+        pairs.append((window.left_time, window.right_time))
+    schemas = arrow_schema(left), arrow_schema(right)
+    for one, two in pairs:
+        if one in schemas[0].names and two in schemas[1].names:
+            compared = compare_columns(one, two, *schemas)
+            exprs = [compared.left, compared.right]
+            Meaning.of({"l": left, "r": right}).check(exprs)
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a session and the columns of a join's inputs, by the sides' names, ask for."""
+
+    zone: str
+    ansi: bool
+    schemas: Mapping[str, T.StructType]
+
+    @staticmethod
+    def of(frames: Mapping[str, Any]) -> Meaning:
+        """As the first frame's session is set."""
+        conf = next(iter(frames.values())).sparkSession.conf
+        schemas = {side: frame.schema for side, frame in frames.items()}
+        return Meaning(conf.get(ZONE), conf.get(ANSI).lower() == "true", schemas)
+
+    @property
+    def _moves(self) -> bool:
+        """Whether the zone's clocks may differ from UTC by more at one time than at another."""
+        return not _FIXED.fullmatch(self.zone)
+
+    def check(self, exprs: Iterable[Expr], sources: Iterable[Source] = ()) -> None:
+        """Refuse expressions that Spark would give another value, and texts they were bound from.
+
+        A typed literal has its value when it is bound, so it is looked up in the text.
+        """
+        local = not _UTC.fullmatch(self.zone)
+        for expr in exprs:
+            for node in expr.walk():
+                if isinstance(node, Column):
+                    self._check_collation(node)
+                if not self.ansi and isinstance(node, Cast):
+                    self._check_lenient(node)
+                if isinstance(node, Call) and node.name in _COMPARED:
+                    self._check_padding(node)
+                if local and self._is_local(node):
+                    raise self._in_zone(node.sql(explicit=isinstance(node, Cast)))
+        if local:
+            for source in sources:
+                for literal in _moments(source):
+                    raise self._in_zone(literal)
+
+    def _in_zone(self, fragment: str) -> ConditionError:
+        return ConditionError(
+            f"this depends on the session's time zone ({ZONE} is {self.zone}), and conditions are "
+            "evaluated in UTC",
+            fragment=fragment,
+            hint="set that to UTC, or make it a column first (withColumn) and compare the column",
+        )
+
+    def _is_local(self, node: Expr) -> bool:
+        if isinstance(node, Cast):
+            if isinstance(node.arg, Literal) and _has_zone(node.arg.value):
+                return False
+            return _crosses(node.arg.type, node.type) or _crosses(node.type, node.arg.type)
+        if not isinstance(node, Call) or not any(_is_instant(arg.type) for arg in node.args):
+            return False
+        if node.name in _LOCAL:
+            return True
+        if node.name == "date_trunc":
+            unit = node.args[0]
+            return not isinstance(unit, Literal) or str(unit.value).lower() not in _BELOW_MINUTE
+        # Spark takes differences between the hands of a clock, and adds whole days by the calendar.
+        if node.name not in ("+", "-") or not self._moves:
+            return False
+        return not any(_is_short(arg) for arg in node.args)
+
+    def _check_collation(self, column: Column) -> None:
+        field = self._field(column)
+        for type_ in _types(field.dataType):
+            collation = getattr(type_, "collation", BINARY_ORDER)
+            if collation != BINARY_ORDER:
+                raise SchemaError(
+                    f"column {column.sql()} has the collation {collation}, and text is compared by "
+                    f"its bytes: compare a column collate(lower({field.name}), '{BINARY_ORDER}') "
+                    "that is made before the join"
+                )
+
+    def _check_lenient(self, cast: Cast) -> None:
+        """Casts that give another value, and no error, where ANSI mode is off."""
+        source, type_ = cast.arg.type, cast.type
+        if cast.implicit and source == STRING and (is_number(type_) or type_ == BOOL):
+            problem = "text is compared with a number, which Spark does in another way"
+        elif type_ == STRING and t.is_decimal(source) and digits_of(source)[1] > PLAIN_DIGITS:
+            problem = "Spark writes small decimals with an exponent"
+        else:
+            return
+        raise ConditionError(
+            f"{problem} while {ANSI} is false",
+            fragment=cast.sql(explicit=True),
+            hint="write the CAST that you mean, or set that to true",
+        )
+
+    def _check_padding(self, compared: Call) -> None:
+        """CHAR(5) and CHAR(3), or text in the condition, are compared as if both were as long."""
+        lengths = [self._char(arg) for arg in compared.args]
+        widest = max(lengths)
+        texts = [arg.value for arg in compared.args if isinstance(arg, Literal)]
+        short = any(isinstance(text, str) and len(text) < widest for text in texts)
+        if widest and (short or any(length not in (0, widest) for length in lengths)):
+            raise ConditionError(
+                f"a CHAR({widest}) column is compared with something shorter, which Spark fills up "
+                "with spaces",
+                fragment=compared.sql(),
+                hint="compare rtrim(...) of both",
+            )
+
+    def _char(self, expr: Expr) -> int:
+        """The length of a column that was declared CHAR; 0 of anything else."""
+        if not isinstance(expr, Column) or expr.path:
+            return 0
+        field = self._field(expr)
+        declared = str((field.metadata or {}).get(DECLARED, field.dataType.simpleString()))
+        found = re.fullmatch(r"char\((\d+)\)", declared)
+        return int(found[1]) if found else 0
+
+    def _field(self, column: Column) -> T.StructField:
+        field = self.schemas[column.side][column.name]
+        for name in column.path:
+            assert isinstance(field.dataType, T.StructType)
+            field = field.dataType[name]
+        return field
+
+
+def _types(type_: T.DataType) -> Iterator[T.DataType]:
+    yield type_
+    if isinstance(type_, T.StructType):
+        for field in type_.fields:
+            yield from _types(field.dataType)
+
+
+def _is_instant(type_: pa.DataType) -> bool:
+    """Whether it is a timestamp as Spark has it: an instant, shown in some zone."""
+    return isinstance(type_, pa.TimestampType) and type_.tz is not None
+
+
+def _crosses(instant: pa.DataType, other: pa.DataType) -> bool:
+    """Whether one type is an instant and the other what a calendar or a clock shows."""
+    shown = other in (DATE, STRING) or (t.is_timestamp(other) and not _is_instant(other))
+    return _is_instant(instant) and shown
+
+
+def _is_short(expr: Expr) -> bool:
+    """Whether it is a constant length of time below a day."""
+    if not isinstance(expr, Literal) or not t.is_duration(expr.type):
+        return False
+    return isinstance(expr.value, int) and abs(expr.value) < DAY
+
+
+def _has_zone(value: object) -> bool:
+    return isinstance(value, str) and _WITH_ZONE.fullmatch(value) is not None
+
+
+def _moments(source: Source) -> Iterator[str]:
+    """Timestamps in a condition that say no zone."""
+    from sqlglot import exp
+
+    for node in parse(source).find_all(exp.Cast):
+        if type(node) is exp.Cast and isinstance(node.this, exp.Literal) and node.this.is_string:
+            type_ = sql_type(node.to)
+            if type_ is not None and _is_instant(type_) and not _has_zone(node.this.name):
+                yield f"TIMESTAMP {node.this.name!r}"

@@ -1,0 +1,179 @@
+"""Ctrl-C, sent to real commands: exit code 130 and one line, whenever and however often."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from thetajoin.errors import ThetaJoinError
+from thetajoin.spark.session import find_java
+
+COMMAND = "import sys; from thetajoin.cli import main; sys.argv[0] = 'thetajoin'; main()"
+STOPPED = "thetajoin: stopped\n"
+
+
+class Process:
+    """A command in a process group of its own, as a terminal starts it."""
+
+    def __init__(self, folder: Path, *words: object) -> None:
+        (folder / "tmp").mkdir(exist_ok=True)
+        self.output = folder / "output"
+        with self.output.open("wb") as output:
+            self.running = subprocess.Popen(
+                [sys.executable, "-u", "-c", COMMAND, *map(str, words)],
+                cwd=folder,
+                env=os.environ | {"TMPDIR": str(folder / "tmp")},
+                stdout=output,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+
+    def wait_for(self, text: str) -> None:
+        until = time.monotonic() + 120
+        while text not in self.output.read_text():
+            assert self.running.poll() is None, self.running.communicate()[1]
+            assert time.monotonic() < until, self.output.read_text()
+            time.sleep(0.05)
+
+    def interrupt(self) -> None:
+        os.killpg(self.running.pid, signal.SIGINT)
+
+    def end(self) -> tuple[int, str]:
+        try:
+            _, err = self.running.communicate(timeout=60)
+        finally:
+            if self.running.poll() is None:
+                os.killpg(self.running.pid, signal.SIGKILL)
+        return self.running.returncode, err
+
+
+WAITING = """
+import sys, time
+from thetajoin.cli import app, main
+import thetajoin.cli.demo
+
+def run_demo(config):
+    print("ready", flush=True)
+    try:
+        time.sleep(100)
+    finally:
+        print("putting away", flush=True)
+        time.sleep({tidy})
+        print("put away", flush=True)
+
+thetajoin.cli.demo.run_demo = run_demo
+sys.argv = ["thetajoin", "demo"]
+main()
+"""
+
+
+@pytest.mark.parametrize("tidy", [0, 100])
+def test_the_second_does_not_wait(tmp_path, monkeypatch, tidy):
+    monkeypatch.setattr(sys.modules[__name__], "COMMAND", WAITING.format(tidy=tidy))
+    process = Process(tmp_path)
+    process.wait_for("ready")
+    process.interrupt()
+    if tidy:
+        process.wait_for("putting away")
+        process.interrupt()
+    assert process.end() == (130, STOPPED)
+    assert ("put away" in process.output.read_text()) == (tidy == 0)
+
+
+def test_a_benchmark(tmp_path):
+    process = Process(tmp_path, "bench", "engine", "--scale", "0.5")
+    time.sleep(3)
+    process.interrupt()
+    assert process.end() == (130, STOPPED)
+
+
+def java():
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    try:
+        find_java()
+    except ThetaJoinError as error:
+        pytest.skip(str(error))
+
+
+JOB = """
+query = "SELECT a.k, b.k AS j, b.s FROM a, b WHERE a.k < b.k"
+trigger = "100 milliseconds"
+[sources.a]
+path = "a"
+stream = true
+[sources.b]
+path = "b"
+stream = true
+[window]
+count = 50
+on = "k"
+[sink]
+format = "console"
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    java()
+    table = pa.table({"k": range(30), "s": [f"[red]{at}[/b]" for at in range(30)]})
+    for side in "ab":
+        (tmp_path / side).mkdir()
+        parquet.write_table(table, tmp_path / side / "0.parquet")
+    (tmp_path / "job.toml").write_text(JOB)
+    return tmp_path
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_stream_shows_its_rows_until_it_is_stopped(job):
+    process = Process(job, "run", "job.toml")
+    process.wait_for("first 20 shown")
+    process.interrupt()
+    assert process.end() == (130, STOPPED)
+    out = process.output.read_text()
+    assert "micro-batch 0: 435 rows" in out
+    assert "[red]1[/b]" in out
+    assert not list((job / "tmp").glob("thetajoin-spark-*"))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_twice_in_a_stream(job):
+    process = Process(job, "run", "job.toml")
+    process.wait_for("first 20 shown")
+    process.interrupt()
+    time.sleep(0.1)
+    process.interrupt()
+    assert process.end() == (130, STOPPED)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [1.5, 4.0, 9.0])
+def test_while_spark_starts(job, after):
+    process = Process(job, "run", "job.toml")
+    time.sleep(after)
+    process.interrupt()
+    assert process.end() == (130, STOPPED)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_demo_twice(tmp_path):
+    java()
+    process = Process(tmp_path, "demo", "--rows", 200_000)
+    process.wait_for("joining on")
+    time.sleep(5)
+    process.interrupt()
+    time.sleep(0.3)
+    process.interrupt()
+    assert process.end() == (130, STOPPED)

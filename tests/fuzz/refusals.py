@@ -1,0 +1,25 @@
+"""Refusals that are right: a call that the contract lets end in an error, and the reason."""
+
+from __future__ import annotations
+
+import re
+
+import thetajoin as tj
+from fuzz.cases import Case
+
+# What the message says, and why it may.
+REASONS = {
+    r"index='\w+' cannot serve": "an index serves conditions that have keys for it",
+    r"the condition is constant": "a condition that no pair decides is an error by contract",
+    r"the condition names only": "a condition over one side is an error by contract",
+    r"not VOID at position": "a pandas column without a value has no type",
+}
+
+
+def is_expected(case: Case, error: tj.ThetaJoinError) -> str:
+    """The reason why a call may end in this error; empty where it may not."""
+    text = str(error)
+    for pattern, reason in REASONS.items():
+        if re.search(pattern, text):
+            return reason
+    return ""
