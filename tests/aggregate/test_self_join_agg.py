@@ -163,6 +163,31 @@ def test_pairs_are_not_listed(ops):
         assert not aggregator.listed
 
 
+@own.examples(40)
+@given(
+    st.integers(1, 90), st.integers(2, 24), st.integers(1, 12), st.randoms(use_true_random=False)
+)
+def test_a_table_that_does_not_fit_into_its_window(number, size, slide, draw):
+    """It comes in pieces of a few slides, in the order of a column."""
+    rows = [
+        {
+            "id": i,
+            "a": draw.randint(0, 4),
+            "c": draw.randint(0, 4),
+            "x": 0.5,
+            "t": draw.randint(0, 9),
+        }
+        for i in range(number)
+    ]
+    got = tj.self_join_agg(
+        table(rows, SCHEMA), "l.a <= r.a AND l.c >= r.c", window=tj.CountWindow(size, slide),
+        order_by="t", **asked(["l.a"], ["count(*)", "max(r.id)"]),
+    )  # fmt: skip
+    pred = naive.conj(("a", "<=", "a"), ("c", ">=", "c"))
+    pairs = naive.naive_self_join(rows, pred, window=naive.Count(size, slide), order_by="t")
+    assert_same(got, expected(pairs, ["l.a"], ["count(*)", "max(r.id)"]), 1)
+
+
 def test_equal_rows_meet_each_other_and_not_themselves():
     same = pa.table({"k": [1, 1, 1, None]})
     got = tj.self_join_agg(same, "l.k = r.k", group_by="l.k", aggs={"n": "count(*)"})

@@ -104,6 +104,10 @@ def test_an_aggregate_s_cells_get_the_same_rows_again(
     tj.join_agg(left, right, "l.k <= r.k", aggs=aggs, units=6)
     assert len(recorded) == 2
     assert same_targets(recorded, 4) > 4
+    recorded.clear()
+    tj.self_join_agg(left, "l.k <= r.k", aggs=aggs, units=6)
+    assert len(recorded) == 1
+    assert same_targets(recorded, 4) > 4
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "self"])
@@ -143,6 +147,19 @@ def test_an_aggregate_in_a_count_window_is_the_join_s(spark: Any) -> None:
         totals = tj.join_agg(*frames, on, group_by="l.p", aggs={"n": "count(*)"}, **asked)
         found.append(Counter({row.p: row.n for row in totals.collect()}))
         pairs = tj.join(*frames, on, broadcast_rows=0, **asked).select("p").collect()
+        found.append(Counter(row.p for row in pairs))
+    assert all(counts == found[0] for counts in found)
+
+
+def test_an_aggregate_over_a_self_join_in_a_count_window_is_the_self_join_s(spark: Any) -> None:
+    rows_of_one = rows(60, 4)
+    on, asked = "l.p <= r.q OR l.q < r.p", {"window": tj.CountWindow(5, slide=2), "order_by": "k"}
+    found = []
+    for order in (rows_of_one, rows_of_one[::-1]):
+        frame = spark.createDataFrame(order, SCHEMA).coalesce(1)
+        totals = tj.self_join_agg(frame, on, group_by="l.p", aggs={"n": "count(*)"}, **asked)
+        found.append(Counter({row.p: row.n for row in totals.collect()}))
+        pairs = tj.self_join(frame, on, **asked).select("p").collect()
         found.append(Counter(row.p for row in pairs))
     assert all(counts == found[0] for counts in found)
 

@@ -34,13 +34,16 @@ from thetajoin.index.head import Head
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.order import gather
-from thetajoin.window.spec import FullHistory, Window
+from thetajoin.window.spec import CountWindow, FullHistory, Window
 
 # Segments a window's rows are in, at least: totals of a large one cost little more than of a small.
 # Units on Spark have more, because what they merge they must also write to files again.
 SEGMENTS = 2
 # Estimated cost in ns of listing a pair and adding it to its group, and of asking for one probe.
 PAIR_NS, ASK_NS = 40.0, 300.0
+# A table joined with itself under a count window comes in pieces of so many slides, if there are
+# not too many of them.
+PIECE_SLIDES, MOST_PIECES = 4, 256
 
 
 @dataclass(frozen=True)
@@ -174,9 +177,28 @@ class Aggregator:
             if accept is not None:
                 accept(self._states[0])
 
-        self.core.visit(left, right, self._step, last=last, on_arrival=on_arrival, done=done)
+        pieces = self._pieces(left) if last and self.core.config.self_join else None
+        for piece in pieces or [None]:
+            both = (left, right) if piece is None else (piece, piece)
+            self.core.visit(*both, self._step, last=last, on_arrival=on_arrival, done=done)
         (change,), self._states = self._states, []
         return change
+
+    def _pieces(self, rows: pa.RecordBatch | None) -> list[pa.RecordBatch] | None:
+        """The rows of a self-join in order and in pieces that fit into its count window.
+
+        The rows of such a piece see each other, and few different ranges of the rows before it, so
+        that their arrival is not one more order to decide by (see `JoinCore._visits`).
+        """
+        window = self.core.config.window
+        if rows is None or not isinstance(window, CountWindow) or rows.num_rows <= window.size:
+            return None
+        size = min(window.size // 2, PIECE_SLIDES * window.slide)
+        if window.slide > window.size // 2 or rows.num_rows > size * MOST_PIECES:
+            return None
+        (order, _), _ = self.core.ordering.places(rows, rows)
+        ordered = rows if order is None else rows.take(pa.array(order))
+        return [ordered.slice(at, size) for at in range(0, ordered.num_rows, size)]
 
     def run_with(self, static: StaticJoin, rows: pa.RecordBatch) -> State:
         """What new rows add that meet a table; nothing of them is kept."""
