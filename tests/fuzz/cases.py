@@ -33,10 +33,14 @@ CALLS = {
     "explain": 2,
     "self_join": 10,
     "join_many": 9,
-    "join_agg": 12,
-    "sql": 12,
+    "join_agg": 10,
+    "self_join_agg": 4,
+    "chain": 5,
+    "sql": 11,
     "stream": 22,
 }
+ONE_TABLE = ("self_join", "self_join_agg")
+MANY_TABLES = ("join_many", "chain")
 PLAIN = ("pandas", "pandas_arrow", "polars")
 TIMES = (
     *("pa.int64()", "pa.int32()", "pa.date32()"),
@@ -84,6 +88,8 @@ class Case:
     steps: tuple[Step, ...] = ()
     groups: tuple[Node, ...] = ()
     aggs: tuple[Agg, ...] = ()
+    chain: tuple[tuple[str, Node], ...] = ()
+    where: Node | None = None
 
     @property
     def left(self) -> Table:
@@ -92,7 +98,7 @@ class Case:
 
     def with_table(self, side: str, table: Table) -> Case:
         """The case with another table; in a self-join both sides are one."""
-        sides = list(self.tables) if self.call == "self_join" else [side]
+        sides = list(self.tables) if self.call in ONE_TABLE else [side]
         return replace(self, tables={**self.tables, **dict.fromkeys(sides, table)})
 
 
@@ -111,13 +117,17 @@ def case(seed: int, number: int) -> Case:
     made = replace(made, options=_options(draw, call, on), form=_form(draw, call))
     if window is not None and window.name == "count":
         made = replace(made, order_by=draw.chance(0.6))
-    if call not in ("self_join", "join_many", "join_agg"):
+    if call not in (*ONE_TABLE, *MANY_TABLES, "join_agg"):
         made = _with_how(draw, made)
     if call == "sql" and window is not None:
         made = replace(made, window=replace(window, after=window.before))
     if call == "stream":
         made = replace(made, steps=_steps(draw, made))
-    if call == "join_agg" or (call == "sql" and made.how == "inner" and draw.chance(0.4)):
+    if call == "chain":
+        made = _chained(draw, made)
+    if call in ("join_agg", "self_join_agg") or (
+        call == "sql" and made.how == "inner" and draw.chance(0.4)
+    ):
         groups, aggs = aggregates(draw, tables)
         made = replace(made, groups=groups, aggs=aggs)
     return made
@@ -127,21 +137,22 @@ def _inputs(draw: Draw, call: str) -> dict[str, str]:
     kinds = {"arrow": 8, "chunked": 2, "sliced": 2}
     if call != "stream":
         kinds |= {"batch": 1, "reader": 1, "pandas": 1, "pandas_arrow": 1, "polars": 2}
-    sides = ("r", "s", "t") if call == "join_many" else ("l", "r")
+    sides = ("r", "s", "t") if call in MANY_TABLES else ("l", "r")
     chosen = {side: draw.weighted(kinds) for side in sides}
-    return dict.fromkeys(sides, chosen["l"]) if call == "self_join" else chosen
+    return dict.fromkeys(sides, chosen["l"]) if call in ONE_TABLE else chosen
 
 
 def _tables(draw: Draw, call: str, inputs: Mapping[str, str]) -> dict[str, Table]:
     kinds = families(draw)
-    if any(given in PLAIN for given in inputs.values()):
+    plain = any(given in PLAIN for given in inputs.values())
+    if plain:
         kinds = ["number" if kind == "clock" else kind for kind in kinds]
     tables = {}
-    for side, given in inputs.items():
-        rows = min(drawing.size(draw), 12 if call == "join_many" else 200)
+    for side in inputs:
+        rows = min(drawing.size(draw), 12 if call in MANY_TABLES else 200)
         prefix = "c" if draw.chance(0.3) else side
-        tables[side] = drawing.table(draw, f"{side}id", kinds, prefix, given in PLAIN, rows)
-    if call == "self_join":
+        tables[side] = drawing.table(draw, f"{side}id", kinds, prefix, plain, rows)
+    if call in ONE_TABLE:
         tables["r"] = tables["l"]
     return tables
 
@@ -151,8 +162,22 @@ def _condition(draw: Draw, tables: Mapping[str, Table]) -> Node:
     return both([Conditions(draw, tables, a, b).condition() for a, b in pairwise(sides)])
 
 
+def _chained(draw: Draw, made: Case) -> Case:
+    """Two joins in SQL, one after the other, and a WHERE after them."""
+    tables = made.tables
+    first = Conditions(draw, tables, "r", "s").condition()
+    second = Conditions(draw, tables, draw.pick(("r", "s")), "t").condition()
+    hows = [draw.pick(("inner", "left", "right", "full")) for _ in range(2)]
+    where = None
+    if draw.chance(0.6):
+        pair = draw.sample(list(tables), 2)
+        over = Conditions(draw, tables, *pair)
+        where = over.one_sided(pair[0]) if draw.chance(0.7) else over.crossed()
+    return replace(made, chain=((hows[0], first), (hows[1], second)), where=where)
+
+
 def _form(draw: Draw, call: str) -> str:
-    if call in ("sql", "join_many"):
+    if call in MANY_TABLES:
         return "sql"
     return draw.weighted({"sql": 6, "list": 1, "python": 3})
 
@@ -167,7 +192,7 @@ def _with_how(draw: Draw, made: Case) -> Case:
 
 
 def _options(draw: Draw, call: str, on: Node) -> dict[str, Any]:
-    if call == "sql":
+    if call in ("sql", "chain"):
         return {}
     options: dict[str, Any] = {}
     if draw.chance(0.5):
@@ -178,7 +203,7 @@ def _options(draw: Draw, call: str, on: Node) -> dict[str, Any]:
         options["head_rows"] = draw.pick((0, 1, 2, 5, 100))
     if draw.chance(0.3):
         options["merge"] = draw.pick(("inline", "background"))
-    if draw.chance(0.3) and call != "join_agg":
+    if draw.chance(0.3) and "agg" not in call:
         options["index"] = draw.pick(INDEXES if _has_keys(on) else INDEXES[:2])
     return options
 
@@ -200,7 +225,7 @@ def _has_keys(on: Node) -> bool:
 
 
 def _window(draw: Draw, call: str, tables: Mapping[str, Table]) -> Window | None:
-    share = {"stream": 1.0, "explain": 0.2}.get(call, 0.35)
+    share = {"stream": 1.0, "explain": 0.2, "chain": 0.0}.get(call, 0.35)
     if not draw.chance(share):
         return None
     name = draw.weighted({"time": 4, "count": 4, "full": 1})
@@ -234,7 +259,7 @@ def _timed(
         null = 0.0 if window.plain and inputs[side] == "pandas" else nulls
         times = [None if draw.chance(null) else base + step * unit for step in steps]
         found[side] = Table((*table.columns, Column("t", code, tuple(times))))
-    if call == "self_join":
+    if call in ONE_TABLE:
         found["r"] = found["l"]
     return found, inputs
 

@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
-from fuzz.cases import Case, Step, window_unit
+from fuzz.cases import ONE_TABLE, Case, Step, window_unit
 from fuzz.kinds import DAY, Column, Table, stored_values
 
 INPUTS = {
@@ -34,14 +34,14 @@ SQL_HOWS |= {"semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI JOIN"}
 
 def call_code(case: Case) -> str:
     """The statements that turn tables into `result`."""
-    sides = ["l"] if case.call == "self_join" else list(case.tables)
+    sides = ["l"] if case.call in ONE_TABLE else list(case.tables)
     lines = [INPUTS[case.inputs.get(side, "arrow")].format(side) for side in sides]
     return "\n".join([line for line in lines if line] + _CALLS[case.call](case))
 
 
 def tables_code(case: Case) -> str:
     """The statements that make the tables."""
-    sides = ["l"] if case.call == "self_join" else list(case.tables)
+    sides = ["l"] if case.call in ONE_TABLE else list(case.tables)
     return "\n".join(f"{side} = {table_code(case.tables[side])}" for side in sides)
 
 
@@ -135,8 +135,17 @@ def _join_many(case: Case) -> list[str]:
 def _join_agg(case: Case) -> list[str]:
     groups = "[" + ", ".join(f'"{group.sql()}"' for group in case.groups) + "]"
     aggs = "{" + ", ".join(f'"a{i}": {agg.sql()!a}' for i, agg in enumerate(case.aggs)) + "}"
-    arguments = ["l", "r", on_code(case), f"group_by={groups}", f"aggs={aggs}", *_arguments(case)]
-    return [f"result = tj.join_agg({', '.join(arguments)})"]
+    tables = ["l"] if case.call == "self_join_agg" else ["l", "r"]
+    arguments = [*tables, on_code(case), f"group_by={groups}", f"aggs={aggs}", *_arguments(case)]
+    return [f"result = tj.{case.call}({', '.join(arguments)})"]
+
+
+def _chain(case: Case) -> list[str]:
+    (how, first), (then, second) = case.chain
+    source = f"a r {SQL_HOWS[how]} b s ON {first.sql()} {SQL_HOWS[then]} c t ON {second.sql()}"
+    where = "" if case.where is None else f" WHERE {case.where.sql()}"
+    query = f"SELECT r.rid, s.sid, t.tid FROM {source}{where}"
+    return [f"result = tj.sql({query!a}, a=r, b=s, c=t)"]
 
 
 def _sql(case: Case) -> list[str]:
@@ -197,6 +206,8 @@ _CALLS: dict[str, Any] = {
     "self_join": _self_join,
     "join_many": _join_many,
     "join_agg": _join_agg,
+    "self_join_agg": _join_agg,
+    "chain": _chain,
     "sql": _sql,
     "stream": _stream,
 }

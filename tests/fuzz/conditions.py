@@ -116,7 +116,7 @@ class Conditions:
         kind = self.draw.weighted({"crossed": 5, "filter": 3, "residual": 2})
         if kind == "filter":
             side = self.draw.pick((self.left, self.right))
-            node = self._filter(side)
+            node = self.one_sided(side)
             return test("not", node) if self.draw.chance(0.1) else node
         if kind == "residual":
             residual = self._residual()
@@ -124,7 +124,8 @@ class Conditions:
                 return residual
         return self.crossed()
 
-    def _filter(self, side: str) -> Node:
+    def one_sided(self, side: str) -> Node:
+        """A filter of one side."""
         draw = self.draw
         table = self.tables[side]
         family = draw.pick([c.kind.family for c in table.columns[1:]])
@@ -174,7 +175,9 @@ class Conditions:
             return Node("case", BOOL, (guard, self.crossed(), lit(draw.chance(0.5), BOOL)))
         if what == "same":
             return test(draw.pick(("=", "!=", "<=>")), self.crossed(), test("isnull", a))
-        return Node("or", BOOL, (self._filter(self.left), self._filter(self.right), self.crossed()))
+        return Node(
+            "or", BOOL, (self.one_sided(self.left), self.one_sided(self.right), self.crossed())
+        )
 
 
 def unused(node: Node, side: str, table: Table) -> list[str]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import naive
 from fuzz.aggregates import grouped
-from fuzz.cases import Case, Window, window_unit
+from fuzz.cases import ONE_TABLE, Case, Window, window_unit
 from fuzz.kinds import Table
 from fuzz.meaning import FAILED, Notes, compiled
+from fuzz.nodes import both
 
 Ids = tuple[int | None, ...]
 
@@ -38,6 +39,9 @@ def expected(case: Case) -> Expected:
             return None
         return value
 
+    if case.chain:
+        found.rows = Counter(_chain(case, found))
+        return found
     if case.call == "join_many":
         found.rows = Counter(_many(case, pred))
         return found
@@ -61,7 +65,8 @@ def expected(case: Case) -> Expected:
 def may_fail(case: Case) -> bool:
     """Whether some expression overflows or fails on some rows, whether these meet or not."""
     notes = Notes()
-    holds = compiled(case.on, case.tables, notes)
+    parts = [on for _, on in case.chain] + ([] if case.where is None else [case.where])
+    holds = compiled(both(parts or [case.on]), case.tables, notes)
     sides = list(case.tables)
     for chosen in product(*(range(table.size) for table in case.tables.values())):
         holds(dict(zip(sides, chosen, strict=True)))
@@ -91,7 +96,7 @@ def naive_window(case: Case) -> naive.Window:
 def _pairs(case: Case, pred: naive.Predicate) -> list[naive.Pair]:
     window, order_by = naive_window(case), "t" if case.order_by else None
     left, right = (_rows(table) for table in case.tables.values())
-    if case.call == "self_join":
+    if case.call in ONE_TABLE:
         return naive.naive_self_join(left, pred, window=window, order_by=order_by)
     if case.call != "stream":
         return naive.naive_join(left, right, pred, how=case.how, window=window, order_by=order_by)
@@ -119,6 +124,35 @@ def _many(case: Case, pred: Any) -> list[Ids]:
         if pred(dict(zip(sides, ids, strict=True))) is True:
             found.append(ids)
     return found
+
+
+def _chain(case: Case, found: Expected) -> list[Ids]:
+    """One join after the other, each over the rows that the one before gave; then WHERE."""
+    sides = list(case.tables)
+    rows: list[Ids] = [(i,) for i in range(case.tables[sides[0]].size)]
+    for at, (how, on) in enumerate(case.chain, 1):
+        holds = compiled(on, case.tables, found.notes)
+        new = range(case.tables[sides[at]].size)
+        joined: list[Ids] = []
+        matched: set[int] = set()
+        for row in rows:
+            ids = dict(zip(sides, row, strict=False))
+            answers = {i: holds({**ids, sides[at]: i}) for i in new}
+            found.undecided |= any(answer is FAILED for answer in answers.values())
+            mine = [i for i, answer in answers.items() if answer is True]
+            joined += [(*row, i) for i in mine]
+            matched |= set(mine)
+            if not mine and how in ("left", "full"):
+                joined.append((*row, None))
+        if how in ("right", "full"):
+            joined += [(*[None] * at, i) for i in new if i not in matched]
+        rows = joined
+    if case.where is None:
+        return rows
+    keeps = compiled(case.where, case.tables, found.notes)
+    answers = [keeps(dict(zip(sides, row, strict=True))) for row in rows]
+    found.undecided |= any(answer is FAILED for answer in answers)
+    return [row for row, answer in zip(rows, answers, strict=True) if answer is True]
 
 
 class _Sees:

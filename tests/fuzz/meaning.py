@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal, localcontext
@@ -27,7 +27,7 @@ class _Failed:
 
 
 FAILED: Any = _Failed()
-Environment = Mapping[str, int]  # which row of each table
+Environment = Mapping[str, int | None]  # which row of each table; None where it has none
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
@@ -65,8 +65,14 @@ def compiled(node: Node, tables: Mapping[str, Table], notes: Notes) -> Callable[
     if len(sides) == 1:
         (side,) = sides
         values = [evaluated(node, tables, {side: i}, notes) for i in range(tables[side].size)]
-        return lambda rows: values[rows[side]]
+        absent = evaluated(node, tables, {side: None}, notes)
+        return lambda rows: absent if rows[side] is None else values[rows[side]]
     parts = [compiled(arg, tables, notes) for arg in node.args]
+    for arg, part in zip(node.args, parts, strict=True):
+        for side in arg.sides() if len(arg.sides()) == 1 else ():
+            # Cast for the operator whether or not the other side has a row for it.
+            for row in range(tables[side].size):
+                _note_casts(node, [arg], [part({side: row})], notes)
     return lambda rows: applied(node, [part(rows) for part in parts], notes)
 
 
@@ -76,7 +82,8 @@ def evaluated(node: Node, tables: Mapping[str, Table], rows: Environment, notes:
         return node.value
     if node.op == "col":
         side, name = node.value
-        return tables[side].column(name).values[rows[side]]
+        row = rows[side]
+        return None if row is None else tables[side].column(name).values[row]
     return applied(node, [evaluated(arg, tables, rows, notes) for arg in node.args], notes)
 
 
@@ -93,7 +100,7 @@ def applied(node: Node, values: list[Any], notes: Notes) -> Any:
     if any(value is FAILED for value in values):
         return FAILED
     if op in _TESTS:
-        _note_dates(node, values, notes)
+        _note_casts(node, node.args, values, notes)
         return _TESTS[op](*values)
     if op in ("greatest", "least"):
         return _extreme(op, [coerced(v, node.kind) for v in values if v is not None])
@@ -114,11 +121,20 @@ def applied(node: Node, values: list[Any], notes: Notes) -> Any:
     return _arithmetic(node, values, notes)
 
 
-def _note_dates(node: Node, values: list[Any], notes: Notes) -> None:
-    """A date beside a timestamp is one, which the farthest dates do not fit."""
-    units = [arg.kind.size for arg in node.args if arg.kind.name == "timestamp"]
-    for value, arg in zip(values, node.args, strict=True):
-        if units and arg.kind.name == "date" and value is not None:
+def _note_casts(node: Node, args: Sequence[Node], values: list[Any], notes: Notes) -> None:
+    """Note what does not fit the unit that an operator casts its operands to.
+
+    A date beside a timestamp is one; sums and differences are in the finer unit.
+    """
+    kinds = [arg.kind for arg in node.args]
+    units = [kind.size for kind in kinds if kind.name == "timestamp"]
+    for value, arg in zip(values, args, strict=True):
+        if value is None or value is FAILED:
+            continue
+        if node.op in ("+", "-") and node.kind.name in ("timestamp", "span"):
+            if arg.kind.name in ("timestamp", "span", "date"):
+                notes.fitted(value, Kind("timestamp", node.kind.size))
+        elif arg.kind.name == "date" and units:
             notes.fitted(value, Kind("timestamp", max(1000, min(units))))
 
 
@@ -244,15 +260,10 @@ def _temporal(node: Node, values: list[Any], notes: Notes) -> Any:
     if op in ("neg", "abs"):
         return notes.fitted(-a if op == "neg" else abs(a), kind)
     if op == "date_trunc":
-        return _truncated(a, b, notes)
+        return notes.fitted(_truncated(a, b, notes), kind)
     if kind.name == "date" and node.args[1].kind.name in ("int", "uint"):
         b *= DAY
-    elif kind.name != "date":
-        for value, arg in zip(values, node.args, strict=True):
-            if arg.kind.name in ("timestamp", "span"):
-                notes.fitted(value, Kind(arg.kind.name, kind.size))
-            elif arg.kind.name == "date":
-                notes.fitted(value, Kind("timestamp", kind.size))
+    _note_casts(node, node.args, values, notes)
     return notes.fitted(a + b if op in ("+", "date_add") else a - b, kind)
 
 

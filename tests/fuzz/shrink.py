@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
-from fuzz.cases import Case, Step
+from fuzz.cases import ONE_TABLE, Case, Step
 from fuzz.check import Outcome, check
 from fuzz.conditions import unused
 from fuzz.kinds import Column, Kind, Table
@@ -70,6 +71,12 @@ def _plainer(case: Case) -> Iterator[Case]:
         yield replace(case, window=None, order_by=False)
     if case.order_by:
         yield replace(case, order_by=False)
+    if case.where is not None:
+        yield replace(case, where=None)
+    for at, (how, on) in enumerate(case.chain):
+        for part in [("inner", on)] * (how != "inner") + [(how, less) for less in simpler(on)]:
+            if len(part[1].sides()) == 2:
+                yield replace(case, chain=(*case.chain[:at], part, *case.chain[at + 1 :]))
     for at, step in enumerate(case.steps):
         if step.name != "push" or at < len(case.steps) - 1:
             yield replace(case, steps=(*case.steps[:at], *case.steps[at + 1 :]))
@@ -80,7 +87,7 @@ def _plainer(case: Case) -> Iterator[Case]:
 
 
 def _fewer_rows(case: Case) -> Iterator[Case]:
-    sides = ["l"] if case.call == "self_join" else list(case.tables)
+    sides = ["l"] if case.call in ONE_TABLE else list(case.tables)
     for at, side in enumerate(sides):
         size = case.tables[side].size
         part = size
@@ -108,6 +115,8 @@ def _moved(step: Step, at: int, gone: range) -> Step:
 
 
 def _simpler_condition(case: Case) -> Iterator[Case]:
+    if case.chain:
+        return
     for on in simpler(case.on):
         if len(on.sides()) == len(case.on.sides()):
             yield replace(case, on=on)
@@ -137,10 +146,12 @@ def _inside(node: Node, arg: Node) -> Iterator[Node]:
 
 
 def _fewer_columns(case: Case) -> Iterator[Case]:
-    needed = both([case.on, *case.groups, *(agg.of for agg in case.aggs if agg.of is not None)])
+    parts = [on for _, on in case.chain] or [case.on]
+    parts += [] if case.where is None else [case.where]
+    needed = both([*parts, *case.groups, *(agg.of for agg in case.aggs if agg.of is not None)])
     for side, table in case.tables.items():
         spare = set(unused(needed, side, table))
-        if case.call == "self_join":
+        if case.call in ONE_TABLE:
             spare &= set(unused(needed, "r", table)) & set(unused(needed, "l", table))
         for name in spare:
             if name == "t" and case.window is not None:
@@ -165,4 +176,6 @@ def _plainer_values(case: Case) -> Iterator[Case]:
 
 
 def _plain(kind: Kind) -> Any:
-    return {"text": "", "binary": b"", "float": 0.0, "bool": False}.get(kind.name, 0)
+    plain = {"text": "", "binary": b"", "float": 0.0, "bool": False}
+    plain["decimal"] = Decimal(0).scaleb(-kind.scale)
+    return plain.get(kind.name, 0)

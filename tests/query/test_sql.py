@@ -137,3 +137,29 @@ def test_mistakes(query, message):
     with pytest.raises(tj.ThetaJoinError, match=message) as caught:
         run(query)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("type_", [pa.string_view(), pa.binary_view()])
+@pytest.mark.parametrize(
+    ("query", "want"),
+    [
+        (
+            "SELECT r.k, s.k AS m FROM a r LEFT JOIN a s ON r.k < s.k WHERE s.k IS NULL",
+            [("y", None)],
+        ),
+        ("SELECT r.k FROM a r JOIN a s ON r.k <= s.k ORDER BY 1 DESC LIMIT 2", [("y",), ("x",)]),
+        ("SELECT DISTINCT r.k FROM a r JOIN a s ON r.k > s.k", [("y",)]),
+        (
+            "SELECT k FROM (SELECT k FROM a WHERE k > CAST('x' AS BINARY)) q, b WHERE k >= l",
+            [("y",)],
+        ),
+        ("SELECT r.k, count(*) AS n FROM a r, a s WHERE r.k > s.k GROUP BY r.k", [("y", 1)]),
+    ],
+)
+def test_views(query, want, type_):
+    if type_ == pa.string_view():
+        query = query.replace("CAST('x' AS BINARY)", "'x'")
+    a = pa.table({"k": pa.array(["x", "y"]).cast(type_)})
+    got = tj.sql(query, a=a, b=a.rename_columns(["l"]).slice(1)).to_pylist()
+    plain = [[v.decode() if isinstance(v, bytes) else v for v in row.values()] for row in got]
+    assert list(map(tuple, plain)) == want

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from thetajoin.api import is_spark
 from thetajoin.batch.tables import kind_of, to_batch
+from thetajoin.engine.intake import storage_schema, stored
 from thetajoin.errors import SchemaError, WindowError, nearest
 from thetajoin.query.call import Call
 from thetajoin.query.columns import schema_of
@@ -87,7 +88,8 @@ class _Tables:
             twins = [column for column, n in Counter(batch.schema.names).items() if n > 1]
             if twins:
                 raise SchemaError(f"the table {name!r} has two columns {twins[0]!r}: rename one")
-            self._read[id(table)] = pa.table(batch)
+            # WHERE, ORDER BY and DISTINCT pick rows, which Arrow cannot do in its view types.
+            self._read[id(table)] = pa.table(stored(batch, storage_schema(batch.schema)))
         return self._read[id(table)], kind_of(table)
 
     def _name(self, ref: TableRef) -> str:
