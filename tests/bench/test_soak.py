@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from thetajoin.bench import soak
+from thetajoin.bench import soak, soak_looks
 from thetajoin.cli.benchmarks import run_benchmark
 from thetajoin.errors import OptionError
 
 
 def test_growth_is_the_last_tenth_over_the_second() -> None:
     flat = [(batch, 8.0) for batch in range(1000)]
-    assert soak.grown(flat, 1000) == 1.0
+    assert soak_looks.grown(flat, 1000) == 1.0
     # What comes before the second tenth, while windows fill, and between the two does not count.
     assert (
-        soak.grown([(b, 8.0 if 100 <= b < 200 or b >= 900 else 99.0) for b, _ in flat], 1000) == 1
+        soak_looks.grown([(b, 8.0 if 100 <= b < 200 or b >= 900 else 99.0) for b, _ in flat], 1000)
+        == 1
     )
-    assert soak.grown([(b, 8.0 if b < 950 else 9.0) for b, _ in flat], 1000) == pytest.approx(
+    assert soak_looks.grown([(b, 8.0 if b < 950 else 9.0) for b, _ in flat], 1000) == pytest.approx(
         1.0625
     )
 
 
 def test_growth_of_files_is_that_of_their_number_or_of_their_bytes(tmp_path: Path) -> None:
-    watch = soak.Watch(tmp_path, 100)
+    watch = soak_looks.Watch(tmp_path, 100, 1.0)
     flat, more = (
         [(b, v) for b in range(100) for v in [5.0 + grows * (b > 50)]] for grows in (0, 1)
     )
     watch.samples = {"files": flat, "bytes": more, "restart": flat}
-    assert watch.growth() == {
+    growth = watch.growth()
+    assert growth.pop("ratios") == {"files": 1.0, "bytes": 1.2, "restart": 1.0}
+    assert growth == {
         "batches": 100,
         "memory_growth": None,
         "files_growth": 1.2,
@@ -47,13 +52,27 @@ def test_a_restart_reads_the_newest_snapshot_and_the_changes_since(tmp_path: Pat
     for version in range(1, 8):
         (tmp_path / f"{version}.changelog").write_bytes(b"x" * version)
     (tmp_path / ".7.changelog.crc").write_bytes(b"x" * 500)
-    assert soak.restart_bytes(tmp_path) == 28
+    assert soak_looks.restart_bytes(tmp_path) == 28
     for version, names in ((2, ["01-a.sst"]), (5, ["01-a.sst", "02-b.sst"])):
-        files = [{"dfsSstFileName": name} for name in names]
+        sizes = [(tmp_path / "SSTs" / name).stat().st_size for name in names]
+        files = [{"sizeBytes": size} for size in sizes]
         with zipfile.ZipFile(tmp_path / f"{version}.zip", "w") as archive:
-            archive.writestr("metadata", "v1\\n" + json.dumps({"sstFiles": files}))
-    assert soak.restart_bytes(tmp_path) == (tmp_path / "5.zip").stat().st_size + 1100 + 6 + 7
-    assert soak.restart_bytes(tmp_path / "none") == 0
+            archive.writestr("metadata", "v1\n" + json.dumps({"sstFiles": files}))
+    assert soak_looks.restart_bytes(tmp_path) == (tmp_path / "5.zip").stat().st_size + 1100 + 6 + 7
+    assert soak_looks.restart_bytes(tmp_path / "none") == 0
+
+
+def test_segments_that_nobody_will_remove_are_counted(tmp_path: Path) -> None:
+    """A file written a moment ago may wait for its layout; an old one that none names is lost."""
+    ago = time.time() - 2 * soak_looks.STALE
+    for name, old in (("named", True), ("new", False), ("lost", True), ("t.pending", False)):
+        (tmp_path / name).write_text(name)
+        if old:
+            os.utime(tmp_path / name, (ago, ago))
+    layout = json.dumps({"token": "t", "l": ["named"], "r": []})
+    (tmp_path / "t.json").write_text(layout)
+    sizes = sorted(about.st_size for about in soak_looks.kept_segments(tmp_path))
+    assert sizes == sorted([len("named"), len("lost"), len(layout)])
 
 
 def test_micro_batches_that_are_alike_give_as_many_rows() -> None:

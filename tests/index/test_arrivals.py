@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,3 +40,42 @@ def test_bits_bring_the_numbers_back(numbers) -> None:
     again = Arrivals.from_bits(arrivals.first, arrivals.bits())
     assert again.numbers().tolist() == numbers
     assert again.rows == len(numbers)
+
+
+def gapped(*numbers: int) -> Arrivals:
+    return Arrivals.of(np.array(numbers))
+
+
+def test_rows_before_by_hand() -> None:
+    numbers = gapped(10, 11, 12, 20, 21, 30)
+    asked = [9, 10, 11, 13, 19, 20, 21, 22, 30, 31]
+    for far in (0, 10**12):  # with a number far away, no table of all between is made
+        found = numbers.rows_before(np.array([*asked, 40 + far]))
+        assert found.tolist() == [0, 0, 1, 3, 3, 3, 4, 5, 5, 6, 6]
+    assert numbers.rows_before(np.zeros(0, np.int64)).tolist() == []
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [[5, 6], [7, 8], [9]],
+        [[5, 6], [8, 9], [10]],
+        [[5, 6], [7, 8], [10]],
+        [[5, 7], [8, 9]],
+        [[5, 6], [7, 9]],
+        [[5, 7], [9, 11], [12, 14]],
+        [[1], [5], [9, 10], [11, 12, 13], [20]],
+    ],
+)
+def test_parts_with_gaps_between_and_inside(parts: list[list[int]]) -> None:
+    numbers = [number for part in parts for number in part]
+    whole = Arrivals.concat([gapped(*part) for part in parts])
+    assert whole.numbers().tolist() == numbers
+    assert (whole.first, whole.last, whole.rows) == (numbers[0], numbers[-1], len(numbers))
+    assert whole.firsts.tolist() == gapped(*numbers).firsts.tolist()
+    assert whole.starts.tolist() == gapped(*numbers).starts.tolist()
+
+
+@pytest.mark.parametrize(("last", "size"), [(107, 1), (108, 2)])
+def test_a_bit_for_each_number_and_no_more(last: int, size: int) -> None:
+    assert len(gapped(100, last).bits()) == size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thetajoin.batch.keys import encode
+from thetajoin.batch.keys import INT64_MAX, INT64_MIN, encode
 from thetajoin.engine.bands import FloatBand
+from thetajoin.kernels.bands import KEY_INF, KEY_NEG_INF
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True),
@@ -50,17 +52,77 @@ def test_band_is_exact(single, probes, stored, low, high, strict, left, nan) -> 
     stored = np.concatenate([stored, near.astype(np.float64)])
     if not nan:  # the engine drops NaN where it cannot match
         probes, stored = probes[~np.isnan(probes)], stored[~np.isnan(stored)]
-    band = FloatBand(low, strict[0], high, strict[1], left, single, nan)
-    low_side = "right" if high is None else "left"  # whose NaN is put lowest
-    probing, stored_side = ("left", "right") if left else ("right", "left")
-    interval = band.interval(encode(pa.array(probes), nan_low=probing == low_side))
-    keys = encode(pa.array(stored), nan_low=stored_side == low_side)
+    check_band(FloatBand(low, strict[0], high, strict[1], left, single, nan), probes, stored)
+
+
+def keys_of(band: FloatBand, probes, stored):
+    """Both sides' keys as the engine makes them for a band."""
+    low_side = "right" if band.high is None else "left"  # whose NaN is put lowest
+    probing, stored_side = ("left", "right") if band.left else ("right", "left")
+    return (
+        encode(pa.array(probes), nan_low=probing == low_side),
+        encode(pa.array(stored), nan_low=stored_side == low_side),
+    )
+
+
+def check_band(band: FloatBand, probes, stored) -> None:
+    asking, keys = keys_of(band, probes, stored)
+    interval = band.interval(asking)
+    kind = np.float32 if band.single else np.float64
+    strict = band.low_strict, band.high_strict
     for i, p in enumerate(probes):
         for j, s in enumerate(stored):
             with np.errstate(all="ignore"):
-                difference = float(kind(p) - kind(s) if left else kind(s) - kind(p))
-            expected = within(difference, low, high, strict, nan)
+                difference = float(kind(p) - kind(s) if band.left else kind(s) - kind(p))
+            expected = within(difference, band.low, band.high, strict, band.nan)
             got = (interval.low is None or interval.low[i] <= keys[j]) and (
                 interval.high is None or keys[j] <= interval.high[i]
             )
             assert got == expected, (p, s, difference)
+
+
+ODD = [math.inf, -math.inf, math.nan]
+SPECIAL = np.array([*ODD, 0.0, -0.0, 1.5, -1.5, 3e38, -3e38, 1e-45])
+ENDS = (None, 0.0, 1.5, -1.5)
+BANDS = [
+    FloatBand(low, low_strict, high, high_strict, left, single, nan)
+    for low, high in itertools.product(ENDS, ENDS)
+    if low is not None or high is not None
+    for low_strict, high_strict, left, single in itertools.product((False, True), repeat=4)
+    for nan in ((False, True) if low is None or high is None else (False,))
+]
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_infinities_nan_and_zeros_exactly(left) -> None:
+    for band in BANDS:
+        if band.left == left:
+            special = SPECIAL if band.nan else SPECIAL[~np.isnan(SPECIAL)]
+            check_band(band, special, special)
+            for at in range(len(ODD)):  # alone, as no other probe makes it look
+                check_band(band, special[at : at + 1], special)
+
+
+def test_no_probes_ask_for_nothing() -> None:
+    for band in BANDS[::7]:
+        found = band.interval(np.zeros(0, np.int64))
+        assert all(end is None or not len(end) for end in (found.low, found.high))
+
+
+def test_around_covers_every_probe_between_and_no_more_than_it_must() -> None:
+    for band in BANDS[::3]:
+        special = SPECIAL if band.nan else SPECIAL[~np.isnan(SPECIAL)]
+        probes, _ = keys_of(band, special, special)
+        probes = np.sort(probes)
+        asked = band.interval(probes)
+        for i, j in itertools.combinations_with_replacement(range(len(probes)), 2):
+            found = band.around(probes[i : i + 1], probes[j : j + 1])
+            assert (found.low is None, found.high is None) == (
+                asked.low is None,
+                asked.high is None,
+            )
+            odd = probes[i] <= KEY_NEG_INF or probes[j] >= KEY_INF
+            if found.low is not None:
+                assert found.low[0] == (INT64_MIN if odd else asked.low[i])
+            if found.high is not None:
+                assert found.high[0] == (INT64_MAX if odd else asked.high[j])

@@ -16,6 +16,10 @@ class _Same(NamedTuple):
 
 
 _CHAIN, _MANY = "src/thetajoin/window/chain.py", "src/thetajoin/window/many.py"
+_ARRIVALS, _INTERVAL = "src/thetajoin/index/arrivals.py", "src/thetajoin/index/interval.py"
+_STARTS = "starts = np.flatnonzero(np.diff(numbers, prepend={}) != 1)"
+_SMALL, _TABLE = "if {}:", "table = np.empty(high - low + {}, np.int64)"
+_PAST = "past[:] = {} if {} else {}"
 _FIRST = "before, after = ends if names.index(left) < names.index(right) else ends[::-1]"
 _NOT_AFTER = "before, after = ends if (names.index(left) <= names.index(right)) else ends[::-1]"
 
@@ -27,6 +31,44 @@ EQUIVALENTS = frozenset(
         # Only the order of size classes counts.
         _Same(_CHAIN, "_size_class", "result = 0", "result = 1"),
         _Same(_CHAIN, "_size_class", "result += 1", "result += 2"),
+        # Any number but the one before the first begins a piece there.
+        *(
+            _Same(
+                _ARRIVALS, "Arrivals.of", _STARTS.format("numbers[:1] - 2"), _STARTS.format(other)
+            )
+            for other in ("(numbers[:1] + 2)", "numbers[:1] - 3")
+        ),
+        # Two ways to the same numbers, of which one is sooner there.
+        *(
+            _Same(
+                _ARRIVALS,
+                "Arrivals.rows_before",
+                _SMALL.format("high - low < TABLE_SHARE * len(numbers)"),
+                _SMALL.format(other),
+            )
+            for other in (
+                "(high - low <= TABLE_SHARE * len(numbers))",
+                "(high + low) < TABLE_SHARE * len(numbers)",
+                "high - low < (TABLE_SHARE // len(numbers))",
+            )
+        ),
+        _Same(_ARRIVALS, "Arrivals.rows_before", _TABLE.format(1), _TABLE.format(2)),
+        _Same(
+            _ARRIVALS,
+            "Arrivals.concat",
+            "a.first + a.rows == b.first for a, b in pairwise(parts)",
+            "(a.first - a.rows) == b.first for a, b in pairwise(parts)",
+        ),
+        # Only the sign counts, and the step is past all of 64 bits.
+        *(
+            _Same(_INTERVAL, "_stepped", _PAST.format(1, "step > 0", -1), _PAST.format(*other))
+            for other in (
+                (2, "step > 0", -1),
+                (1, "step > 0", -2),
+                (1, "step > 1", -1),
+                (1, "(step >= 0)", -1),
+            )
+        ),
         # Two inputs never have the same place.
         _Same(_MANY, "pair_window", _FIRST, _NOT_AFTER),
         _Same(_MANY, "between", _FIRST, _NOT_AFTER),

@@ -12,21 +12,17 @@ import argparse
 import importlib.util
 import json
 import os
-import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from thetajoin.bench.fault_logs import newest
 from thetajoin.bench.harness import Report
+from thetajoin.bench.soak_looks import LOOKS, Watch
 from thetajoin.errors import OptionError
 
 BATCHES = 5_000
@@ -36,11 +32,10 @@ TARGETS = {
     "files_growth": "<= 1.05",
     "restart_growth": "<= 1.05",
 }
-# Rows of a side in a micro-batch, and the windows: full after a few dozen micro-batches.
-ROWS, SECONDS = 10, 20
-WINDOW, SIZE, SLIDE = 30, 250, 10
-# Samples of memory, and of files, in the whole run. Each of the first collects the JVM's garbage.
-LOOKS, FILE_LOOKS = 100, 1_000
+# Rows of a side in a micro-batch, and the windows: full after a few micro-batches.
+ROWS, SECONDS = 200, 20
+WINDOW, SIZE, SLIDE = 60, 2_000, 200
+# Seconds for the next micro-batch; the first may wait for kernels to be compiled.
 PATIENCE = 600.0
 Progress = Callable[[str], None]
 
@@ -65,7 +60,7 @@ def run(progress: Progress, scale: float = 1.0, *, batches: int | None = None) -
 def soaked(folder: Path, batches: int, progress: Progress) -> dict[str, Any]:
     """Run the query in a process of its own, looking at it as it goes."""
     begun = time.perf_counter()
-    watch = Watch(folder, batches)
+    watch = Watch(folder, batches, PATIENCE)
     command = [sys.executable, "-m", "thetajoin.bench.soak", "--folder", str(folder)]
     source = str(Path(__file__).parents[2])
     path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -132,7 +127,7 @@ def drive(folder: Path) -> None:
             outputs[report.batchId] = report.sink.numOutputRows
     if running.exception() is not None:
         raise SystemExit(str(running.exception()))
-    full = 2 * max(SIZE // ROWS, 2 * WINDOW // SECONDS) + 10
+    full = 2 * max(SIZE // ROWS, 2 * WINDOW // SECONDS)
     steady = [(batch, rows) for batch, rows in sorted(outputs.items()) if batch > full]
     (folder / "outputs").write_text(json.dumps(steady))
     running.stop()
@@ -146,6 +141,8 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
+    # RocksDB's list of its files, a part of each snapshot, gets longer with every one of them.
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "50",
     "spark.sql.streaming.numRecentProgressUpdates": "100",
     "spark.sql.ui.retainedExecutions": "5",
     "spark.ui.retainedJobs": "5",
@@ -157,9 +154,8 @@ SETTINGS = {
 def _joined(spark: Any) -> Any:
     import thetajoin as tj
 
-    # What comes and what matches are the same in every micro-batch: values go on by ROWS, and the
-    # condition looks at differences and at remainders that divide it.
-    on = "r.value - l.value BETWEEN -400 AND 300 AND l.value % 5 <= r.value % 2 + 2"
+    # What comes and what matches are the same in every micro-batch: values go on by ROWS.
+    on = f"l.value % {ROWS} - r.value % {ROWS} BETWEEN 0 AND 1 AND l.value <= r.value + {3 * ROWS}"
     left, right = (_source(spark) for _ in range(2))
     timed = tj.join(
         left,
@@ -184,190 +180,6 @@ def _source(spark: Any) -> Any:
     }
     source = spark.readStream.format("rate-micro-batch").options(**options).load()
     return source.withWatermark("timestamp", f"{SECONDS} seconds")
-
-
-# The looks
-
-
-@dataclass
-class Watch:
-    """What the query keeps, sample by sample.
-
-    files, bytes: in the checkpoint and in the segments' folders. restart: bytes that a restart
-    would read. heap: the JVM's after a collection. workers: the Python workers' memory.
-    """
-
-    folder: Path
-    batches: int
-    samples: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
-
-    def follow(self, driver: subprocess.Popen[bytes]) -> Iterator[int]:
-        """Look at the query while it goes on, giving the micro-batches done from time to time."""
-        looked = {"files": 0, "memory": 0}
-        spaced = {"files": self.batches / FILE_LOOKS, "memory": self.batches / LOOKS}
-        done, moved = -1, time.monotonic()
-        while done < self.batches:
-            now = newest(self.folder / "checkpoint" / "commits") + 1
-            if now > done:
-                done, moved = now, time.monotonic()
-            if driver.poll() is not None or time.monotonic() > moved + PATIENCE:
-                raise RuntimeError(f"the query stands still: {self.last_words()}")
-            for what, look in (("files", self.look_at_files), ("memory", self.look_at_memory)):
-                if done >= (looked[what] + 1) * spaced[what]:
-                    looked[what] = int(done / spaced[what])
-                    look(done, driver.pid)
-                    if what == "memory":
-                        yield done
-            time.sleep(0.05)
-
-    def look_at_files(self, batch: int, _: int) -> None:
-        """Count what lies on disk."""
-        checkpoint = self.folder / "checkpoint"
-        segments = (self.folder / "local").glob("**/thetajoin-*")
-        sizes = [size for root in (checkpoint, *segments) for size in _sizes(root)]
-        restart = sum(restart_bytes(path) for path in (checkpoint / "state").glob("[0-9]*/[0-9]*"))
-        self._note(batch, files=len(sizes), bytes=sum(sizes), restart=restart)
-
-    def look_at_memory(self, batch: int, driver: int) -> None:
-        """Have the JVM collect its garbage, and see what is left."""
-        java = next(iter(_children(driver)), None)
-        if java is None or (heap := heap_bytes(java)) is None:
-            return
-        workers = sum(_own_memory(pid) for pid in _descendants(java))
-        self._note(batch, heap=heap, workers=workers, memory=heap + workers)
-
-    def _note(self, batch: int, **values: float) -> None:
-        for name, value in values.items():
-            self.samples.setdefault(name, []).append((batch, value))
-
-    def growth(self) -> dict[str, float | None]:
-        """The last tenth of the samples over the second tenth."""
-        ratios = {name: grown(values, self.batches) for name, values in self.samples.items()}
-        return {
-            "batches": self.batches,
-            "memory_growth": ratios.get("memory"),
-            "files_growth": max(ratios["files"], ratios["bytes"]),
-            "restart_growth": ratios["restart"],
-            **{f"{name}_growth": ratios[name] for name in ("heap", "workers") if name in ratios},
-        }
-
-    def last_words(self) -> str:
-        """What the query's log says last of an error."""
-        log = self.folder / "log"
-        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-        errors = [line for line in lines if "Error" in line or "Exception" in line]
-        return (errors or lines or ["no message"])[-1].strip()
-
-
-def grown(samples: list[tuple[int, float]], batches: int) -> float:
-    """The mean of the last tenth of a run over that of its second tenth.
-
-    >>> grown([(n, 10.0 if n < 15 else 11.0) for n in range(100)], 100)
-    1.0476190476190477
-    """
-    tenth = batches / 10
-    early = [value for batch, value in samples if tenth <= batch < 2 * tenth]
-    late = [value for batch, value in samples if batch >= 9 * tenth]
-    return statistics.fmean(late) / statistics.fmean(early)
-
-
-def restart_bytes(folder: Path) -> int:
-    """Bytes that a state partition is restored from: its newest snapshot, and what changed since.
-
-    A snapshot is a zip of small files, one of which names the large ones it shares with others.
-    """
-    sizes = dict(_named_sizes(folder))
-    numbers = {name: int(m[1]) for name in sizes if (m := re.match(r"(\d+)[._]", name))}
-    zips = [name for name in numbers if name.endswith(".zip")]
-    base = max(zips, key=lambda name: numbers[name], default=None)
-    since = 0 if base is None else numbers[base]
-    total = sum(
-        sizes[name]
-        for name, number in numbers.items()
-        if name.endswith(".changelog") and number > since
-    )
-    if base is not None:
-        shared = dict(_named_sizes(folder / "SSTs"))
-        total += sizes[base]
-        total += sum(size for name, size in shared.items() if name in _names_in(folder / base))
-    return total
-
-
-def _names_in(archive: Path) -> str:
-    try:
-        with zipfile.ZipFile(archive) as files:
-            return files.read("metadata").decode(errors="replace")
-    except (OSError, KeyError, zipfile.BadZipFile):
-        return ""  # just removed, or being written
-
-
-def _named_sizes(folder: Path) -> Iterator[tuple[str, int]]:
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                try:
-                    if entry.is_file() and not entry.name.startswith("."):
-                        yield entry.name, entry.stat().st_size
-                except FileNotFoundError:
-                    continue
-    except FileNotFoundError:
-        return
-
-
-def _sizes(root: Path) -> list[int]:
-    sizes = []
-    for folder, _, names in os.walk(root):
-        for name in names:
-            try:
-                sizes.append(os.stat(os.path.join(folder, name)).st_size)
-            except FileNotFoundError:
-                continue
-    return sizes
-
-
-def heap_bytes(java: int) -> int | None:
-    """Bytes in use of a JVM's heap after a collection; None where there is no `jcmd`."""
-    program = shutil.which("jcmd")
-    if program is None:
-        return None
-    for command in ("GC.run", "GC.heap_info"):
-        done = subprocess.run(
-            [program, str(java), command], capture_output=True, text=True, check=False
-        )
-    used = re.findall(r"(?:generation|heap)\s+total \d+K, used (\d+)K", done.stdout)
-    return sum(map(int, used)) * 1024 if used else None
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    # A JVM starts processes from any of its threads.
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and _parent(int(entry)) == pid:
-            yield int(entry)
-            yield from _descendants(int(entry))
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return -1
-
-
-def _own_memory(pid: int) -> int:
-    """A process's part of the memory it shares with others, in bytes."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
 
 
 def main() -> None:
