@@ -89,6 +89,33 @@ def test_the_second_does_not_wait(tmp_path, monkeypatch, tidy):
     assert ("put away" in process.output.read_text()) == (tidy == 0)
 
 
+LATE = """
+import sys, time
+from thetajoin.cli import main
+import thetajoin.cli.demo
+
+class Late:
+    def __del__(self, say=print, sleep=time.sleep):
+        say("ending", flush=True)
+        sleep(2)
+
+late = Late()
+thetajoin.cli.demo.run_demo = lambda _: (print("ready", flush=True), time.sleep(100))
+sys.argv = ["thetajoin", "demo"]
+main()
+"""
+
+
+def test_one_that_comes_while_python_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "COMMAND", LATE)
+    process = Process(tmp_path)
+    process.wait_for("ready")
+    process.interrupt()
+    process.wait_for("ending")
+    process.interrupt()
+    assert process.end() == (130, STOPPED)
+
+
 def test_a_benchmark(tmp_path):
     process = Process(tmp_path, "bench", "engine", "--scale", "0.5")
     time.sleep(3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
@@ -23,6 +24,8 @@ def take_over() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, _first)
+        atexit.unregister(_at_the_end)
+        atexit.register(_at_the_end)
 
 
 def stopped() -> None:
@@ -30,6 +33,11 @@ def stopped() -> None:
     if not _told.is_set():
         _told.set()
         complain("stopped")
+
+
+def _at_the_end() -> None:
+    """Python forgets handlers before it has ended, and a late Ctrl-C would change the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _first(_number: int, _frame: Any) -> None:
