@@ -165,3 +165,11 @@ def test_metadata_of_arrow_fields_is_kept() -> None:
     schema = pa.schema([pa.field("k", pa.int64(), metadata={"unit": "W"})])
     table = pa.table({"k": [1, 2]}, schema=schema)
     assert tj.join(table, table, "l.k < r.k").schema.field("k").metadata == {b"unit": b"W"}
+
+
+def test_sql_of_arrow_beside_pandas_says_nothing_of_pandas() -> None:
+    arrow = pa.table({"k": [1, 2]})
+    frame = pd.DataFrame({"k": [2, 3], "v": pd.array([1, None], "Int64")})
+    found = tj.sql("SELECT a.k, b.v FROM a JOIN b ON a.k < b.k", a=arrow, b=frame)
+    assert isinstance(found, pa.Table)
+    assert all(field.metadata is None for field in found.schema)

@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from thetajoin.batch.dtypes import marked, to_pandas, unmarked
+from thetajoin.batch.dtypes import marked, to_pandas
 from thetajoin.errors import DataError, SchemaError
 
 Kind = Literal["arrow", "pandas", "polars"]
@@ -110,7 +110,6 @@ def from_table(table: pa.Table, kind: Kind) -> Any:
     """An Arrow table as the kind of table the user works with."""
     if kind == "pandas":
         return to_pandas(table)
-    table = unmarked(table)
     if kind == "polars":
         return sys.modules["polars"].from_arrow(table)
     return table

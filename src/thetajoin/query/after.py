@@ -214,7 +214,9 @@ def _folded(
     rows = 0
 
     def settled() -> pa.RecordBatch:
-        return fold(contiguous(pa.Table.from_batches([kept, *waiting], schema), "query's"))
+        # A batch without rows has no categories, and would not go with those that have some.
+        filled = [batch for batch in (kept, *waiting) if batch.num_rows]
+        return fold(contiguous(pa.Table.from_batches(filled or [kept], schema), "query's"))
 
     for batch in batches:
         waiting.append(batch)

@@ -17,6 +17,7 @@ from thetajoin.api import (
     self_join,
     self_join_agg,
 )
+from thetajoin.batch.dtypes import unmarked
 from thetajoin.batch.tables import from_table, to_batch
 from thetajoin.query.after import After, cut
 from thetajoin.query.text import not_too_deep
@@ -45,7 +46,9 @@ class Call:
     def run(self) -> Any:
         """The whole result, of the first table's kind."""
         table = self.table()
-        return table if is_spark(table) else from_table(table, self.kind)
+        if is_spark(table):
+            return table
+        return from_table(table if self.kind == "pandas" else unmarked(table), self.kind)
 
     def table(self) -> Any:
         """The whole result, as Arrow or a Spark DataFrame."""
