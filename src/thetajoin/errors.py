@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import re
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
@@ -82,6 +84,17 @@ def enough_memory(advice: str) -> Iterator[None]:
         if "can't start new thread" not in str(error):
             raise
         raise ResourceError(f"there is not enough memory for another thread: {advice}") from error
+
+
+def warn_user(message: str) -> None:
+    """Warn with the line of the user's that called, however deep in the package this is."""
+    level, frame = 2, sys._getframe(1).f_back
+    while frame is not None:
+        level += 1
+        if frame.f_globals.get("__name__", "").split(".")[0] not in ("thetajoin", "contextlib"):
+            break
+        frame = frame.f_back
+    warnings.warn(message, stacklevel=level)
 
 
 def is_text(value: object) -> TypeGuard[str]:

@@ -93,6 +93,7 @@ def test_state_store_is_chosen_with_a_warning(made: Streams) -> None:
     from thetajoin.spark.stream import PROVIDER, ROCKSDB
 
     made.spark.conf.unset(PROVIDER)
-    with pytest.warns(UserWarning, match="RocksDBStateStoreProvider"):
+    with pytest.warns(UserWarning, match="RocksDBStateStoreProvider") as caught:
         tj.join(*made.both(), ON, window=tj.FullHistory())
+    assert caught[0].filename == __file__
     assert made.spark.conf.get(PROVIDER) == ROCKSDB

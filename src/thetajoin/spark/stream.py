@@ -11,7 +11,6 @@ left, right -> pack: a partition's rows and their fingerprints as Arrow blobs,
 from __future__ import annotations
 
 import itertools
-import warnings
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from thetajoin.engine.core import JoinConfig, JoinCore
 from thetajoin.engine.layout import How, parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.stream import check_order, check_window, refuse_endless
-from thetajoin.errors import OptionError, SchemaError, WindowError
+from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.housekeeping import look_after
 from thetajoin.spark.pack import PACKED, packer
@@ -122,10 +121,9 @@ def take_units(df: Any, how: How, options: dict[str, Any]) -> int:
     if how == "full" and asked > 1:
         raise OptionError("a full join needs units=1: each side must see all of the other")
     if partitions > 4 * max(asked, 4):
-        warnings.warn(
+        warn_user(
             f"thetajoin: {asked} units use {asked} of {partitions} state partitions, and Spark "
             f"starts a task for each: set spark.sql.shuffle.partitions to {asked}",
-            stacklevel=4,
         )
     return asked
 
@@ -135,10 +133,9 @@ def use_rocksdb(session: Any) -> None:
     if session.conf.get(PROVIDER, "") == ROCKSDB:
         return
     session.conf.set(PROVIDER, ROCKSDB)
-    warnings.warn(
+    warn_user(
         f"thetajoin: {PROVIDER} is now RocksDBStateStoreProvider in this session, the only one "
         "Spark's transformWithState works with; queries begun with another keep theirs",
-        stacklevel=4,
     )
 
 

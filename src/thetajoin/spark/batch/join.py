@@ -12,7 +12,6 @@ left, right -> zones and a sample of both, in one job when the join is called   
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +25,7 @@ from thetajoin.engine.layout import How, owes, parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.spec import OTHER, Side
 from thetajoin.engine.stream import check_window
-from thetajoin.errors import OptionError
+from thetajoin.errors import OptionError, warn_user
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import sights_of
 from thetajoin.predicate import condition_text
@@ -286,11 +285,10 @@ class _Join:
 
     def _warn_of_large_cells(self, cells: int, largest: float) -> None:
         if largest > LARGE_CELL:
-            warnings.warn(
+            warn_user(
                 f"thetajoin: about {largest / 2**30:.1f} GiB go to one of {cells} tasks, and with "
                 f"{BATCH_BYTES}={NO_LIMIT} Spark sends each its part as one batch, which fails "
                 "at 2 GiB: set it to 67108864",
-                stacklevel=7,
             )
 
 
