@@ -35,15 +35,19 @@ def test_a_java_without_the_module_on_windows(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_ctrl_c_waits_for_a_jvm_that_starts() -> None:
-    started = False
+    done: list[str] = []
+
+    def start() -> None:
+        with _unhurried():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("started")
+        done.append("went on")
+
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(KeyboardInterrupt), _unhurried():
-            os.kill(os.getpid(), signal.SIGINT)
-            started = True
-        assert started
-        with _unhurried():
-            pass
+        with pytest.raises(KeyboardInterrupt):
+            start()
+        assert done == ["started"]
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
