@@ -48,12 +48,24 @@ class Process:
         os.killpg(self.running.pid, signal.SIGINT)
 
     def end(self) -> tuple[int, str]:
+        """The exit code and stderr; what it has started, Spark's JVM, has to end with it."""
         try:
             _, err = self.running.communicate(timeout=60)
+            until = time.monotonic() + 30
+            while self._others():
+                assert time.monotonic() < until, "a process is left behind"
+                time.sleep(0.1)
         finally:
-            if self.running.poll() is None:
+            if self._others():
                 os.killpg(self.running.pid, signal.SIGKILL)
         return self.running.returncode, err
+
+    def _others(self) -> bool:
+        try:
+            os.killpg(self.running.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
 
 WAITING = """

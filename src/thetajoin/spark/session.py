@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,6 +174,22 @@ def local_session(
     return SparkSession.builder.getOrCreate()
 
 
+@contextmanager
+def _unhurried() -> Iterator[None]:
+    """Let Ctrl-C wait while a JVM starts, some seconds: left in the middle, it would never end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, Any]] = []
+    before = signal.signal(signal.SIGINT, lambda *given: came.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came and callable(before):
+            before(*came[0])
+
+
 def _keep(interrupt: Any) -> None:
     """Leave Ctrl-C to a program that handles it, which PySpark's own handler would replace."""
     usual = interrupt is signal.default_int_handler or interrupt is None
@@ -191,7 +209,7 @@ def _launch(conf: Any, scratch: Path, log: Path) -> Any:
     from pyspark.java_gateway import launch_gateway
 
     use_java(scratch)
-    with log.open("ab") as sink:
+    with log.open("ab") as sink, _unhurried():
         try:
             return launch_gateway(conf, {"stdout": sink, "stderr": sink})
         except PySparkRuntimeError as error:
