@@ -41,7 +41,7 @@ CALLS = {
 }
 ONE_TABLE = ("self_join", "self_join_agg")
 MANY_TABLES = ("join_many", "chain")
-PLAIN = ("pandas", "pandas_arrow", "polars")
+PLAIN = ("pandas", "pandas_arrow", "pandas_nullable", "polars")
 TIMES = (
     *("pa.int64()", "pa.int32()", "pa.date32()"),
     *(f"pa.timestamp('{unit}')" for unit in ("s", "ms", "us", "ns")),
@@ -88,6 +88,8 @@ class Case:
     steps: tuple[Step, ...] = ()
     groups: tuple[Node, ...] = ()
     aggs: tuple[Agg, ...] = ()
+    suffix: str = "_right"
+    limit: int | None = None
     chain: tuple[tuple[str, Node], ...] = ()
     where: Node | None = None
 
@@ -105,7 +107,7 @@ class Case:
 def case(seed: int, number: int) -> Case:
     """The case of that number: the same for the same seed, whatever ran before."""
     draw = Draw(f"{seed}:{number}")
-    draw.edge = draw.chance(0.06)
+    draw.edge = draw.chance(0.05)
     call = draw.weighted(CALLS)
     inputs = _inputs(draw, call)
     tables = _tables(draw, call, inputs)
@@ -123,6 +125,8 @@ def case(seed: int, number: int) -> Case:
         made = replace(made, window=replace(window, after=window.before))
     if call == "stream":
         made = replace(made, steps=_steps(draw, made))
+    if call in ("join", "join_batches", "self_join", "stream") and draw.chance(0.1):
+        made = replace(made, suffix=draw.pick(("_2", "\u00e9", " right", ".r")))
     if call == "chain":
         made = _chained(draw, made)
     if call in ("join_agg", "self_join_agg") or (
@@ -130,13 +134,16 @@ def case(seed: int, number: int) -> Case:
     ):
         groups, aggs = aggregates(draw, tables)
         made = replace(made, groups=groups, aggs=aggs)
+    if call == "sql" and not made.aggs and made.how in ("inner", "semi", "anti"):
+        made = replace(made, limit=draw.randint(0, 9) if draw.chance(0.3) else None)
     return made
 
 
 def _inputs(draw: Draw, call: str) -> dict[str, str]:
     kinds = {"arrow": 8, "chunked": 2, "sliced": 2}
     if call != "stream":
-        kinds |= {"batch": 1, "reader": 1, "pandas": 1, "pandas_arrow": 1, "polars": 2}
+        kinds |= {"batch": 1, "reader": 1, "polars": 2}
+        kinds |= {"pandas": 1, "pandas_arrow": 0.7, "pandas_nullable": 0.7}
     sides = ("r", "s", "t") if call in MANY_TABLES else ("l", "r")
     chosen = {side: draw.weighted(kinds) for side in sides}
     return dict.fromkeys(sides, chosen["l"]) if call in ONE_TABLE else chosen
@@ -148,10 +155,10 @@ def _tables(draw: Draw, call: str, inputs: Mapping[str, str]) -> dict[str, Table
     if plain:
         kinds = ["number" if kind == "clock" else kind for kind in kinds]
     tables = {}
-    for side in inputs:
+    for side, given in inputs.items():
         rows = min(drawing.size(draw), 12 if call in MANY_TABLES else 200)
         prefix = "c" if draw.chance(0.3) else side
-        tables[side] = drawing.table(draw, f"{side}id", kinds, prefix, plain, rows)
+        tables[side] = drawing.table(draw, f"{side}id", kinds, prefix, rows, plain, given)
     if call in ONE_TABLE:
         tables["r"] = tables["l"]
     return tables
@@ -249,19 +256,26 @@ def _timed(
         code = first if draw.chance(0.7) else draw.pick(codes)
         if ("date" in code) != ("date" in first):
             code = first
-        if inputs[side] in ("pandas", "pandas_arrow") and code == "pa.date32()":
+        if "pandas" in inputs[side] and code == "pa.date32()":
             inputs = {**inputs, side: "arrow"}
         steps = [i * 16 // max(1, table.size) + draw.randint(-3, 3) for i in range(table.size)]
         if draw.chance(0.3):
             draw.shuffle(steps)
         unit = _unit(code, first)
-        base = 0 if window.plain else NOW
+        base = _base(draw, window, code)
         null = 0.0 if window.plain and inputs[side] == "pandas" else nulls
         times = [None if draw.chance(null) else base + step * unit for step in steps]
         found[side] = Table((*table.columns, Column("t", code, tuple(times))))
     if call in ONE_TABLE:
         found["r"] = found["l"]
     return found, inputs
+
+
+def _base(draw: Draw, window: Window, code: str) -> int:
+    """Where times begin: now and then at one of the ends of a plain number."""
+    if not window.plain:
+        return NOW
+    return draw.pick((2**63 - 20, -(2**63) + 4)) if draw.edge and "64" in code else 0
 
 
 def _unit(code: str, first: str) -> int:
@@ -290,7 +304,7 @@ def _steps(draw: Draw, made: Case) -> tuple[Step, ...]:
     for at, (left, right) in enumerate(zip(*ends, strict=True)):
         steps.append(Step("push", left, right))
         if timed and draw.chance(0.4):
-            base = 0 if made.window.plain else NOW
+            base = _base(draw, made.window, made.left.column("t").code)
             moved = draw.randint(-6, 2) + 16 * (at + 1) // count
             steps.append(Step("advance", watermark=base + moved * window_unit(made)))
         if draw.chance(0.25):

@@ -17,6 +17,8 @@ INPUTS = {
     "reader": "{0} = {0}.to_reader()",
     "pandas": "{0} = {0}.to_pandas()",
     "pandas_arrow": "{0} = {0}.to_pandas(types_mapper=pd.ArrowDtype)",
+    "pandas_nullable": "{0} = {0}.to_pandas(types_mapper={{pa.int64(): pd.Int64Dtype(), "
+    "pa.bool_(): pd.BooleanDtype(), pa.string(): pd.StringDtype()}}.get)",
     "polars": "{0} = pl.from_arrow({0})",
 }
 IMPORTS = {
@@ -86,6 +88,8 @@ def _arguments(case: Case) -> list[str]:
         found.append(f"window={window_code(case)}")
     if case.order_by:
         found.append('order_by="t"')
+    if case.suffix != "_right":
+        found.append(f"suffix={case.suffix!a}")
     return found + [f"{name}={value!r}" for name, value in case.options.items()]
 
 
@@ -161,6 +165,8 @@ def _sql(case: Case) -> list[str]:
     groups = ", ".join(group.sql(alias) for group in case.groups)
     by = f" GROUP BY {groups}" if case.groups else ""
     query = f"SELECT {', '.join(outputs)} FROM {source}{_sql_window(case)}{by}"
+    if case.limit is not None:
+        query += f" ORDER BY {', '.join(outputs)} LIMIT {case.limit}"
     return [f"result = tj.sql({query!a}, a=l, b=r)"]
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fuzz.kinds import DAY, STORED, Column, Kind, Table, arrow_type, kind_of
+from fuzz.kinds import BOOL, DAY, LONG, STORED, Column, Kind, Table, arrow_type, kind_of
 
 T = TypeVar("T")
 NOW = 1_704_067_200 * 10**9  # 2024-01-01
@@ -131,15 +131,13 @@ def _ticks(draw: Draw, kind: Kind, style: str) -> list[int]:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def column(draw: Draw, name: str, family: str, size: int, plain: bool) -> Column:
-    """A column of a family; `plain` means types and values that NumPy and pandas keep."""
+def column(draw: Draw, name: str, family: str, size: int, plain: bool, given: str) -> Column:
+    """A column of a family; `plain` means types that every library keeps."""
     code = draw.pick(STORED[family])
     while plain and not _is_plain(code):
         code = draw.pick(STORED[family])
     kind = kind_of(arrow_type(code))
-    drawn = values(draw, kind, code, size)
-    if plain:
-        drawn = [_plainly(value, kind) for value in drawn]
+    drawn = [_as_given(value, kind, given) for value in values(draw, kind, code, size)]
     if code == "pa.date64()":
         drawn = [None if value is None else value // DAY * DAY for value in drawn]
     return Column(name, code, tuple(drawn))
@@ -151,11 +149,13 @@ def _is_plain(code: str) -> bool:
     return not any(word in code for word in odd)
 
 
-def _plainly(value: Any, kind: Kind) -> Any:
+def _as_given(value: Any, kind: Kind, given: str) -> Any:
     """NumPy has no NULL among integers and booleans; in pandas NaN is NULL."""
-    if value is None:
+    own = given == "pandas" or (given == "pandas_nullable" and kind not in (LONG, BOOL))
+    if value is None and own:
         return {"int": 0, "uint": 0, "bool": False}.get(kind.name)
-    return None if isinstance(value, float) and math.isnan(value) else value
+    missing = "pandas" in given and isinstance(value, float) and math.isnan(value)
+    return None if missing else value
 
 
 def size(draw: Draw) -> int:
@@ -165,9 +165,17 @@ def size(draw: Draw) -> int:
 
 
 def table(
-    draw: Draw, id_name: str, families: Sequence[str], prefix: str, plain: bool, rows: int
+    draw: Draw,
+    id_name: str,
+    families: Sequence[str],
+    prefix: str,
+    rows: int,
+    plain: bool,
+    given: str,
 ) -> Table:
     """A table with a column of each family at least, and one that numbers its rows."""
     names = [*families, *(draw.pick(families) for _ in range(draw.randint(0, 1)))]
-    columns = [column(draw, f"{prefix}{i}", family, rows, plain) for i, family in enumerate(names)]
+    columns = [
+        column(draw, f"{prefix}{i}", family, rows, plain, given) for i, family in enumerate(names)
+    ]
     return Table((Column(id_name, "pa.int64()", tuple(range(rows))), *columns))

@@ -58,7 +58,8 @@ def expected(case: Case) -> Expected:
         return found
     semi = case.how in ("semi", "anti")
     ids = ((l and l["id"], r and r["id"]) for l, r in pairs)
-    found.rows = Counter((l,) if semi else (l, r) for l, r in ids)
+    rows = [(l,) if semi else (l, r) for l, r in ids]
+    found.rows = Counter(rows if case.limit is None else sorted(rows)[: case.limit])
     return found
 
 

@@ -134,6 +134,8 @@ def _note_casts(node: Node, args: Sequence[Node], values: list[Any], notes: Note
         if node.op in ("+", "-") and node.kind.name in ("timestamp", "span"):
             if arg.kind.name in ("timestamp", "span", "date"):
                 notes.fitted(value, Kind("timestamp", node.kind.size))
+        elif node.op == "in" and arg.kind.name == "timestamp":
+            notes.fitted(value, Kind("timestamp", min(units)))
         elif arg.kind.name == "date" and units:
             notes.fitted(value, Kind("timestamp", max(1000, min(units))))
 

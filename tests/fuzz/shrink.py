@@ -71,6 +71,10 @@ def _plainer(case: Case) -> Iterator[Case]:
         yield replace(case, window=None, order_by=False)
     if case.order_by:
         yield replace(case, order_by=False)
+    if case.suffix != "_right":
+        yield replace(case, suffix="_right")
+    if case.limit is not None:
+        yield replace(case, limit=None)
     if case.where is not None:
         yield replace(case, where=None)
     for at, (how, on) in enumerate(case.chain):
