@@ -184,7 +184,7 @@ class Ordeal:
         found: list[Path] = []
 
         def made() -> bool:
-            found[:] = (self.folder / "local").glob("thetajoin-*/")
+            found[:] = (self.folder / "local").glob("*/thetajoin-*/")
             return bool(found)
 
         self._wait("the segments' folder", made)
