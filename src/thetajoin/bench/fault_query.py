@@ -219,6 +219,7 @@ def settings(folder: Path) -> dict[str, str]:
         # Many executors are lost in one session, which Spark would take for a broken query.
         "spark.deploy.maxExecutorRetries": "-1",
         "spark.task.maxFailures": "20",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.streaming.minBatchesToRetain": "100000",
         "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
     }
