@@ -263,7 +263,7 @@ def _timed(
             draw.shuffle(steps)
         unit = _unit(code, first)
         base = _base(draw, window, code)
-        null = 0.0 if window.plain and "pandas" in inputs[side] else nulls
+        null = 0.0 if window.plain and inputs[side] == "pandas" else nulls
         times = [None if draw.chance(null) else base + step * unit for step in steps]
         found[side] = Table((*table.columns, Column("t", code, tuple(times))))
     if call in ONE_TABLE:

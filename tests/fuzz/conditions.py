@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fuzz.draw import Draw
-from fuzz.expressions import counted, expression, literal, span, together
-from fuzz.kinds import BOOL, DATE, TEXT, Kind, Table
+from fuzz.expressions import columns, counted, expression, literal, span, together
+from fuzz.kinds import BOOL, DATE, SPAN, TEXT, Kind, Table
 from fuzz.nodes import COMPARISONS, Node, arithmetic, both, lit, number, test
 
 FAMILIES = ("number", "text", "binary", "bool", "moment", "span", "clock")
@@ -100,11 +100,16 @@ class Conditions:
                 width,
             )
         if shape == "between":
-            return test("between", minus, lit(-width.value, width.kind), width)
+            return test("between", minus, self._negative(width), width)
         if shape == "moved":
             moved = arithmetic("+", b, width)
             return None if moved is None else test(draw.pick(INEQUALITIES), a, moved)
         return test(draw.pick(COMPARISONS), minus, width)
+
+    def _negative(self, width: Node) -> Node:
+        return (
+            lit(-width.value, width.kind) if width.kind.name != "span" else lit(-width.value, SPAN)
+        )
 
     def atom(self) -> Node:
         """A comparison, a filter of one side, or something else over both."""
@@ -179,3 +184,6 @@ def unused(node: Node, side: str, table: Table) -> list[str]:
     """Columns of a table that a condition does not name."""
     used = {n.value[1] for n in node.walk() if n.op == "col" and n.value[0] == side}
     return [c.name for c in table.columns[1:] if c.name not in used]
+
+
+__all__ = ["FAMILIES", "Conditions", "columns", "families", "unused"]

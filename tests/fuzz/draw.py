@@ -6,14 +6,13 @@ import math
 import random
 import string
 from collections.abc import Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import numpy as np
 
 from fuzz.kinds import BOOL, DAY, LONG, STORED, Column, Kind, Table, arrow_type, kind_of
 
-_EXACT = Context(prec=120)  # digits that no decimal here reaches
 T = TypeVar("T")
 NOW = 1_704_067_200 * 10**9  # 2024-01-01
 WORDS = ("", "a", "A", "aa", "ab", "b", " a ", "é", "zz", "\uffff", "\U00010000", "a\x00", "10")
@@ -71,6 +70,15 @@ def _pool(draw: Draw, kind: Kind, code: str) -> Sequence[Any]:
     return _ticks(draw, kind, style)
 
 
+def _exact_context() -> Any:
+    from decimal import Context
+
+    return Context(prec=120)
+
+
+_EXACT = _exact_context()
+
+
 def _integers(draw: Draw, kind: Kind, style: str) -> list[int]:
     low = 0 if kind.name == "uint" else -(2 ** (kind.size - 1))
     high = 2**kind.size - 1 if kind.name == "uint" else 2 ** (kind.size - 1) - 1
@@ -114,7 +122,9 @@ def _ticks(draw: Draw, kind: Kind, style: str) -> list[int]:
         # Whole hours and minutes beside single ticks, so that units meet.
         lengths = (unit, max(unit, 10**9), max(unit, 3600 * 10**9), max(unit, DAY))
         return [base + draw.randint(-3, 3) * draw.pick(lengths) for _ in range(8)]
-    most = draw.pick((2**31 - 1, 2_000_000)) if kind.name == "date" else 2**63 - 1
+    most = 2**31 - 1 if kind.name == "date" else 2**63 - 1
+    if kind.name == "date":
+        most = 2_000_000
     return [n * unit for n in (-most, -most + 1, most, most - 1, -1, 0, 1)]
 
 
