@@ -164,3 +164,20 @@ def test_streams(steps, ops, windowed, groups, aggs, options, restart):
         # Updates alone are enough to know every group's totals.
         updates = pa.Table.from_pylist(list(latest.values()), schema=stream.result().schema)
         assert_same(updates, want, len(groups))
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        "l.a <= r.a OR (l.a <= r.a AND l.z < r.z)",
+        "l.a <= r.a AND (l.z < r.z OR TRUE)",
+        "l.a <= r.a AND (l.z IS NULL OR 1 < 2)",
+        "l.a <= r.a AND NOT (l.z < r.z AND FALSE)",
+    ],
+)
+def test_columns_that_only_a_part_without_effect_names(on):
+    table = pa.table({"a": [1, 2], "z": [5, 5], "spare": [0, 0]})
+    got = tj.join_agg(table, table, on, aggs={"n": "count(*)"})
+    assert got.to_pydict() == {"n": [3]}
+    alone = tj.self_join_agg(table, on, aggs={"n": "count(*)"})
+    assert alone.to_pydict() == {"n": [1]}

@@ -80,8 +80,9 @@ class AggConfig:
         spec, core = self.spec(), self.core()
         needed: dict[Side, set[str]] = {}
         for side in SIDES:
-            exprs = [key.expr for part in core.parts for key in part.keys[side]]
-            exprs += [e for part in core.parts for e in (part.residual, part.filters[side]) if e]
+            # The condition is compiled again, with the parts that decide nothing.
+            exprs = [core.condition.given]
+            exprs += [key.expr for part in core.parts for key in part.keys[side]]
             needed[side] = {name for expr in exprs for name in expr.columns(side)}
             needed[side] |= spec.columns(side)
             if self.order_by is not None:

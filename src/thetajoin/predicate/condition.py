@@ -36,7 +36,7 @@ def compile_condition(
     assert whole is not None
     expr = simplify(whole)
     _refuse_useless(expr, " AND ".join(source.text for source in sources))
-    return Condition(disjuncts_of(expr), expr, expr.sql())
+    return Condition(disjuncts_of(expr), expr, expr.sql(), whole)
 
 
 def _refuse_useless(expr: Expr, text: str) -> None:

@@ -76,8 +76,11 @@ class Condition:
     """A join condition as disjuncts, of which each matching pair satisfies exactly one.
 
     ``expr`` is the whole condition and ``sql`` its text, which compiles to an equal condition.
+    ``given`` is the condition as it was written, constant parts and all, and names every column
+    that its text needs.
     """
 
     disjuncts: tuple[Conjunction, ...]
     expr: Expr
     sql: str
+    given: Expr
