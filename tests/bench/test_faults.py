@@ -278,5 +278,5 @@ def test_short_histories_are_exact() -> None:
     assert report.figures["kills"] >= 2 * len(CASES)
     for key in faults.DIFFERENCES:
         assert report.figures[key] == 0, report.details
-    if os.geteuid() == 0:
-        assert report.details["count"]["full_disk"]
+    told = report.details["count"]["full_disk"]
+    assert told.startswith("was full" if os.geteuid() == 0 else "skipped"), told

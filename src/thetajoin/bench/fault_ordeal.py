@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import shutil
@@ -35,6 +36,7 @@ TRIES = 10
 PATIENCE = 300.0
 # Bytes of the disk that is full at once.
 TINY_DISK = 64 << 10
+NO_SPACE = os.strerror(errno.ENOSPC)
 # Where a kill is aimed at: what must have grown first, and the seconds within which it then falls.
 MOMENTS: dict[str, tuple[str | None, float]] = {
     "any": (None, 3.0),
@@ -174,10 +176,13 @@ class Ordeal:
 
     def tasks_lost(self) -> int:
         """How many tasks Spark has told of that it had to run again."""
-        return (self.folder / "log").read_text(errors="replace").count("] Lost task ")
+        return self._log().count("] Lost task ")
+
+    def _log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
 
     def fill_disk(self) -> None:
-        """Put a tiny file system where the workers keep their segments, and see that it is full.
+        """Put a tiny file system where the workers keep their segments, until they tell it is full.
 
         It takes root; elsewhere the history goes on without.
         """
@@ -188,15 +193,15 @@ class Ordeal:
             return bool(found)
 
         self._wait("the segments' folder", made)
-        options = ["-t", "tmpfs", "-o", f"size={TINY_DISK}", "tmpfs", str(found[0])]
+        options = ["-t", "tmpfs", "-o", f"size={TINY_DISK},mode=0700", "tmpfs", str(found[0])]
         done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
         if done.returncode:
             self.full_disk = f"skipped: {done.stderr.strip() or 'no tmpfs can be mounted'}"
             return
         self._mounted = found[0]
-        self._grown("commits", self.marks()["commits"] + 3)
-        room = os.statvfs(self._mounted)
-        self.full_disk = f"{room.f_bavail * room.f_frsize} of {TINY_DISK} bytes were left"
+        self._wait("a full disk", lambda: NO_SPACE in self._log())
+        self._grown("commits", self.marks()["commits"] + 2)
+        self.full_disk = f"was full: {TINY_DISK} bytes"
 
     def finish(self) -> None:
         """Let the query take all that is there, and end."""
