@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
 import thetajoin as tj
@@ -72,11 +73,14 @@ def main(folder: Path) -> None:
     joined = tj.join(stream("l"), stream("r"), CONDITION, window=tj.FullHistory())
     assert pairs_of(joined, "joined") == all_history
     assert sum(matches) == all_history.total(), (matches, all_history.total())
-    for name, small in (("with_table", sent.SMALL), ("with_file", 0)):
-        sent.SMALL = small  # what is larger goes as a file
-        table = session.read.parquet(str(folder / "r"))
+    table = session.read.parquet(str(folder / "r"))
+    for small in (sent.SMALL, 0):
+        sent.SMALL = small  # no broadcast is asked for, whatever the size
         with_table = tj.join(stream("l"), table, CONDITION, window=tj.FullHistory())
-        assert pairs_of(with_table, name) == all_history
+        assert pairs_of(with_table, f"with_table_{small}") == all_history
+    sent.MOST_CONNECT = 100
+    with pytest.raises(tj.ThetaJoinError, match="takes more than"):
+        tj.join(stream("l"), table, CONDITION, window=tj.FullHistory())
     window = tj.CountWindow(WINDOW)
     itself = tj.self_join(stream("l"), CONDITION, window=window, order_by="id")
     near = brute(rows["l"], rows["l"], lambda l, r: 0 < abs(l - r) <= WINDOW)

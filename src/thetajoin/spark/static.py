@@ -16,7 +16,7 @@ from thetajoin.engine.spec import Side
 from thetajoin.engine.static import StaticJoin
 from thetajoin.errors import DataError
 from thetajoin.spark.partials import partial_batch
-from thetajoin.spark.sent import Sent, collected, send
+from thetajoin.spark.sent import Sent, collected, send, sendable_bytes
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.tasks import mapped
 
@@ -38,10 +38,11 @@ def _kept(label: str, make: Callable[[], Any]) -> Any:
 def _sent(table: Any, schema: pa.Schema, check: Callable[[pa.RecordBatch], Any]) -> Sent:
     """A table's rows, read once, now; `check` refuses what cannot be done with any."""
     check(empty_batch(schema))
-    rows = collected(table, MOST_BYTES)
+    most = sendable_bytes(table.sparkSession, MOST_BYTES)
+    rows = collected(table, most)
     if rows is None:
         raise DataError(
-            f"the table beside the stream takes more than {MOST_BYTES >> 20} MiB (or than "
+            f"the table beside the stream takes more than {most >> 20} MiB (or than "
             "spark.driver.maxResultSize), and every worker holds all of it: leave out rows or "
             "columns that the join does not need, or read it as a stream too"
         )

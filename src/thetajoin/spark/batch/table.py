@@ -15,7 +15,7 @@ from thetajoin.routing.fingerprint import fingerprints
 from thetajoin.spark.batch.files import Files, files_of
 from thetajoin.spark.batch.worker import gathered
 from thetajoin.spark.columns import by_position
-from thetajoin.spark.sent import Sent, collected, send
+from thetajoin.spark.sent import Sent, collected, send, sendable_bytes
 from thetajoin.spark.stream import arrow_schema
 from thetajoin.spark.tasks import Task, mapped
 
@@ -72,7 +72,7 @@ class Table:
             if files.bytes > WHOLE_BYTES:
                 return None
             return Whole(files.rows, files if files.rows else None)
-        table = collected(self.frame, WHOLE_BYTES)
+        table = collected(self.frame, sendable_bytes(self.session, WHOLE_BYTES))
         if table is None:
             return None
         if not table.num_rows:
