@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -77,10 +77,10 @@ class Condition:
 
     ``expr`` is the whole condition and ``sql`` its text, which compiles to an equal condition.
     ``given`` is the condition as it was written, constant parts and all, and names every column
-    that its text needs.
+    that its text needs; two conditions that differ only in it are equal.
     """
 
     disjuncts: tuple[Conjunction, ...]
     expr: Expr
     sql: str
-    given: Expr
+    given: Expr = field(compare=False)
