@@ -21,8 +21,8 @@ import thetajoin as tj
 from strategies import Condition, all_ids, ids, naive_ids
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN
 from thetajoin.engine.bands import Distance
-from thetajoin.index.catalog import NAMES
 from thetajoin.index.interval import interval_of
+from thetajoin.lab.catalog import NAMES
 from thetajoin.planner.facets import Bound
 
 INEQUALITIES = ("<", "<=", ">", ">=", "=")

@@ -29,11 +29,11 @@ from thetajoin.engine.spec import OTHER, Part, Side, View
 from thetajoin.engine.static import StaticJoin
 from thetajoin.errors import OptionError
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.catalog import AUTO, PO_JOIN
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.order import gather
+from thetajoin.registry import AUTO, PO_JOIN
 from thetajoin.window.spec import CountWindow, FullHistory, Window
 
 # Segments a window's rows are in, at least: totals of a large one cost little more than of a small.
@@ -301,7 +301,7 @@ class Aggregator:
         joiner = Joiner(
             (part,), core.layout, core.config.options.chunk_rows, core.joiner.threads, True
         )
-        only = replace(block, indexes=[block.indexes[at]])  # type: ignore[arg-type]
+        only = replace(block, indexes=[block.indexes[at]])
         stored = self._block_rows(block, OTHER[rows.side])
         totals = PairTotals(self.spec, rows, stored)
         alone = Batch(batch.table, (batch.parts[at],))

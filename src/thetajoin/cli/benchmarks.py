@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from thetajoin import registry
 from thetajoin.bench.harness import Report
 from thetajoin.cli.places import check_writable
 from thetajoin.cli.terminal import literal, say, screen
@@ -25,12 +26,11 @@ NAMES = {
     "faults": "thetajoin.bench.faults",
     "fuzz": "thetajoin.bench.fuzz",
     "mutation": "thetajoin.bench.mutation",
-    "partitionings": "thetajoin.bench.partitionings",
     "simulate": "thetajoin.bench.simulate",
     "soak": "thetajoin.bench.soak",
     "spark-batch": "thetajoin.bench.spark_batch",
     "spark-stream": "thetajoin.bench.spark_stream",
-    "structures": "thetajoin.bench.structures",
+    **registry.BENCHMARKS,
 }
 # These look at the processes of the machine.
 LINUX_ONLY = ("faults", "mutation", "soak", "spark-stream")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,26 @@ from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
-from thetajoin.index.po_join import Mapper, PoJoin
-from thetajoin.index.shape import Shape
-from thetajoin.index.structure import Structure
+from thetajoin.index.po_join import Mapper, Pairs, PoJoin
+from thetajoin.index.shape import Probe, Shape
 
 Flags = NDArray[np.bool_]
+
+
+class Index(Protocol):
+    """The keys of a block's rows for one part of the condition."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+
+    def pairs(
+        self, probe: Probe, arrivals: Arrivals, *, room: int, once: bool = False
+    ) -> list[Iterator[Pairs]]:
+        """Matches of a probe batch, as streams of ``(probe, row)`` chunks."""
+
+    def _check(self) -> None:
+        """Verify the invariants."""
 
 
 @dataclass
@@ -32,7 +47,7 @@ class Block:
 
     arrivals: Arrivals
     table: pa.RecordBatch
-    indexes: list[PoJoin] | list[Head] | list[Structure]
+    indexes: Sequence[Index]
     settled: Flags | None
     times: Int64 | None
     newest: int | None = None
@@ -64,7 +79,7 @@ class Block:
         """Verify every index and that the row numbers fit."""
         for index in self.indexes:
             index._check()
-            if isinstance(index, Structure):
+            if not isinstance(index, PoJoin | Head):
                 continue
             assert index.size <= self.rows
             assert not index.size or index.rid[: index.size].min() >= 0
@@ -133,7 +148,7 @@ def merge_blocks(blocks: list[Block]) -> Block:
     return Block(arrivals, table, indexes, merged_settled(blocks), merged_times(blocks))
 
 
-def _as_sorted(index: PoJoin | Head | Structure) -> PoJoin:
+def _as_sorted(index: Index) -> PoJoin:
     if isinstance(index, PoJoin):
         return index
     assert isinstance(index, Head)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block, Flags, empty_batch
-from thetajoin.engine.choice import Watch, look
 from thetajoin.engine.intake import (
     Clock,
     Ordering,
@@ -28,7 +27,6 @@ from thetajoin.engine.intake import (
 )
 from thetajoin.engine.joiner import Found, Joiner, See
 from thetajoin.engine.layout import How, Layout, owes
-from thetajoin.engine.live import LiveStore
 from thetajoin.engine.options import Options
 from thetajoin.engine.rows import Batch, make_batch
 from thetajoin.engine.share import Share
@@ -42,9 +40,9 @@ from thetajoin.engine.spec import (
 from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.errors import SchemaError, WindowError
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.catalog import AUTO, PO_JOIN, check_suits
 from thetajoin.index.po_join import Mapper
 from thetajoin.predicate import Condition, compile_condition
+from thetajoin.registry import PO_JOIN, store_class, tuner
 from thetajoin.window.chain import SEGMENTS
 from thetajoin.window.spec import CountWindow, FullHistory, Window
 
@@ -126,13 +124,12 @@ class JoinCore:
             self.parts, self.layout, options.chunk_rows, options.workers, config.how != "inner"
         )
         self.stores: dict[Side, Store] = {
-            side: self._store(side, options.index, options.index_options) for side in SIDES
+            side: self.new_store(side, options.index, options.index_options) for side in SIDES
         }
-        self._watches = {side: Watch() for side in SIDES}
+        self._tune = None if options.index == PO_JOIN else tuner(self)
 
-    def _store(self, side: Side, index: str, parameters: Mapping[str, Any]) -> Store:
+    def new_store(self, side: Side, index: str, parameters: Mapping[str, Any]) -> Store:
         """An empty store for one side's rows under a window structure."""
-        check_suits(index, [part.views[side].shape for part in self.parts], self.condition.sql)
         window, options = self.config.window, self.config.options
         config = StoreConfig(
             head_rows=options.head_rows,
@@ -144,8 +141,10 @@ class JoinCore:
             index_options=tuple(sorted(parameters.items())),
             window_rows=window.size if isinstance(window, CountWindow) else None,
         )
-        kind = Store if index in (AUTO, PO_JOIN) else LiveStore
-        return kind(side, self.parts, config)
+        if index == PO_JOIN:
+            return Store(side, self.parts, config)
+        shapes = [part.views[side].shape for part in self.parts]
+        return store_class(index, shapes, self.condition.sql)(side, self.parts, config)
 
     def _order_columns(self) -> Any:
         names = self.config.order_by
@@ -433,35 +432,12 @@ class JoinCore:
             for block in self.stores[side].blocks():
                 block.settled = marks.get(id(block), block.settled)
             self.stores[side].add(arrivals[side].block, arrivals[side].arrived)
-            if self.config.options.index == AUTO:
-                self._reconsider(side, len(arrivals[side].kept))
+            if self._tune is not None:
+                self._tune(side, len(arrivals[side].kept))
             if side == "l" or not self.config.self_join:
                 self.counters.late_rows += arrivals[side].late
                 self.counters.null_times += arrivals[side].null_times
         self.counters.pairs += pairs
-
-    def _reconsider(self, side: Side, rows: int) -> None:
-        """Move a side to another structure if that is clearly expected to be faster."""
-        watch, store = self._watches[side], self.stores[side]
-        watch.see(rows)
-        if not watch.due(store):
-            return
-        views = [part.views[side] for part in self.parts]
-        name = watch.decide(store, views, *look(store, self.stores[OTHER[side]], self.parts))
-        if name is not None:
-            self.stores[side] = self._moved(store, name)
-
-    def _moved(self, store: Store, name: str) -> Store:
-        """The rows of a store under another structure; O(rows log rows)."""
-        store.settle_merge(wait=True)
-        new = self._store(store.side, name, {})
-        for block in store.blocks():
-            batch = make_batch(block.table, store.side, self.parts, list(block.table.schema.names))
-            moved = new.block_of(batch, block.times, arrivals=block.arrivals)
-            moved.settled = block.settled
-            new.add(moved)
-        new.count, new.merges = store.count, store.merges
-        return new
 
     def _expire_counted(self, window: CountWindow) -> Iterator[pa.RecordBatch]:
         for side in SIDES:

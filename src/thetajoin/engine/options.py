@@ -8,7 +8,7 @@ from typing import Any
 
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError
-from thetajoin.index.catalog import AUTO, check_name
+from thetajoin.registry import PO_JOIN, check_index
 
 # The least and the largest value of each number. Positions of rows are 32 bits wide.
 _LIMITS = {"threads": (0, 4096), "chunk_rows": (64, 2**31 - 1), "head_rows": (0, 2**24)}
@@ -22,8 +22,7 @@ class Options:
     chunk_rows: most rows in one output batch.
     head_rows: rows the mutable head may hold before it becomes a segment.
     merge: "background", or "inline" to merge segments inside `push`.
-    index: the window structure; "auto" has it chosen, and changed as a stream goes on
-        (`docs/structures.md`).
+    index: the window structure: "po_join", or another by its paper's name (`docs/structures.md`).
     index_options: the structure's parameters under their paper's names.
     """
 
@@ -31,7 +30,7 @@ class Options:
     chunk_rows: int = 1 << 17
     head_rows: int = 2048
     merge: str = "background"
-    index: str = AUTO
+    index: str = PO_JOIN
     index_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -46,7 +45,7 @@ class Options:
             raise OptionError(f"merge={merge!r}: must be 'background' or 'inline'")
         if not isinstance(self.index_options, dict):
             raise OptionError(f"index_options={self.index_options!r}: give a dictionary")
-        check_name(self.index, self.index_options)
+        check_index(self.index, self.index_options)
 
     @property
     def workers(self) -> int:

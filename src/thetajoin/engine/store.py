@@ -22,9 +22,9 @@ from thetajoin.engine.block import (
 from thetajoin.engine.rows import Batch
 from thetajoin.engine.spec import Part, Side
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.catalog import PO_JOIN
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import Mapper
+from thetajoin.registry import PO_JOIN
 from thetajoin.window.chain import SEGMENTS, next_merge
 
 
@@ -53,6 +53,9 @@ class Store:
     New rows are made into a block first (`block_of`), which can be probed, and become part of the
     store only on `add`: so an error in between changes nothing.
     """
+
+    # Whether rows lie in immutable segments, which can be kept in files.
+    has_segments = True
 
     def __init__(self, side: Side, parts: tuple[Part, ...], config: StoreConfig) -> None:
         self.side = side

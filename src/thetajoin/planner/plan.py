@@ -7,16 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from thetajoin.engine.choice import reach_of
 from thetajoin.engine.core import JoinCore
-from thetajoin.engine.costs import Workload, panjoin_advice, ranked
 from thetajoin.engine.intake import storage_schema, stored
 from thetajoin.engine.rows import make_batch
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.catalog import AUTO, NAMES, PO_JOIN, suits
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
-from thetajoin.window.spec import CountWindow
+from thetajoin.registry import explain_index
 
 # Rows of each side that an estimate looks at, and the most pairs of the sample it counts.
 SAMPLE_ROWS = 2048
@@ -61,35 +58,6 @@ class PartPlan:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which window structure, and why; costs are microseconds of a push, about.
-
-    panjoin: which of its three structures PanJoin's advice (Section V-A4) would take.
-    A stream looks again as its batches come (`engine.choice`).
-    """
-
-    index: str
-    why: str
-    cost: float | None = None
-    next_best: str | None = None
-    next_cost: float | None = None
-    panjoin: str | None = None
-
-    def __str__(self) -> str:
-        if self.next_best is None or self.cost is None or self.next_cost is None:
-            return f"{self.index} ({self.why})"
-        return (
-            f"{self.index} ({self.why}; about {_time(self.cost)} a batch, "
-            f"next best {self.next_best} {_time(self.next_cost)}"
-            + (f"; PanJoin's advice: {self.panjoin})" if self.panjoin else ")")
-        )
-
-
-def _time(microseconds: float) -> str:
-    return f"{microseconds / 1000:.3g} ms" if microseconds >= 1000 else f"{microseconds:.3g} us"
-
-
-@dataclass(frozen=True)
 class Plan:
     """How a join will be done; prints well."""
 
@@ -97,11 +65,11 @@ class Plan:
     how: str
     window: str
     index: str
+    index_reason: str | None
     threads: int
     left_rows: int
     right_rows: int
     parts: tuple[PartPlan, ...]
-    choice: Choice
 
     @property
     def estimated_pairs(self) -> int:
@@ -110,10 +78,11 @@ class Plan:
         return round(share * self.left_rows * self.right_rows)
 
     def __str__(self) -> str:
+        reason = "" if self.index_reason is None else f" ({self.index_reason})"
         head = [
             f"{self.how} join on {self.condition}",
             f"  window: {self.window}",
-            f"  index:  {self.choice} over the right side's rows, {self.threads} threads",
+            f"  index:  {self.index}{reason} over the right side's rows, {self.threads} threads",
             f"  rows:   {self.left_rows:,} left, {self.right_rows:,} right, "
             f"about {self.estimated_pairs:,} pairs before the window",
         ]
@@ -128,52 +97,18 @@ def make_plan(core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch) -> Pl
     """Plan a join from its compiled form and a sample of both inputs."""
     samples = sample_of(left, SAMPLE_ROWS), sample_of(right, SAMPLE_ROWS)
     parts = tuple(_plan_part(core, at, *samples) for at in range(len(core.parts)))
-    choice = choose(core, left, right)
+    index, reason = explain_index(core, left, right)
     return Plan(
         condition=core.condition.sql,
         how=core.config.how,
         window=repr(core.config.window),
-        index=choice.index,
+        index=index,
+        index_reason=reason,
         threads=core.joiner.threads,
         left_rows=left.num_rows,
         right_rows=right.num_rows,
         parts=parts,
-        choice=choice,
     )
-
-
-def choose(core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch) -> Choice:
-    """The structure for the right side's rows if both tables came as one batch."""
-    asked = core.config.options.index
-    views = [part.views["r"] for part in core.parts]
-    able = [name for name in NAMES if suits(name, [view.shape for view in views]) is None]
-    rows = max(1, right.num_rows)
-    window = core.config.window
-    held = min(rows, window.size) if isinstance(window, CountWindow) else rows
-    reach, growing = 0.0, False
-    if len(views) == 1 and left.num_rows and right.num_rows:
-        held_rows = make_batch(sample_of(right, SAMPLE_ROWS), "r", core.parts, []).parts[0]
-        probes = make_batch(sample_of(left, SAMPLE_ROWS), "l", core.parts, []).parts[0]
-        reach, growing = reach_of(views[0], held_rows, probes)
-    keys = max((len(view.shape.dims) for view in views), default=1)
-    work = Workload(max(1, left.num_rows), held, keys, reach, growing)
-    order = ranked(work, able)
-    if asked != AUTO:
-        rest = [pair for pair in order if pair[1] != asked]
-        known = next((cost for cost, name in order if name == asked), None)
-        best = rest[0] if rest and known is not None else (None, None)
-        return Choice(asked, "as asked", known, best[1], best[0])
-    rest = [pair for pair in order if pair[1] != PO_JOIN]
-    now = next(cost for cost, name in order if name == PO_JOIN)
-    why = f"one batch of {left.num_rows:,} rows, {keys} key{'s' if keys != 1 else ''}"
-    if keys > 1:
-        why += f", the driving one lets {reach:.2g} through"
-    if growing:
-        why += ", growing"
-    if not rest:
-        return Choice(PO_JOIN, "no other serves this condition", now)
-    advice = panjoin_advice(work, reach * held)
-    return Choice(PO_JOIN, why, now, rest[0][1], rest[0][0], advice)
 
 
 def sample_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:

@@ -26,7 +26,6 @@ import numpy as np
 from thetajoin.engine.block import Block
 from thetajoin.engine.blockfile import SUFFIX, DamagedError, read_block, write_block
 from thetajoin.engine.core import SIDES, JoinCore
-from thetajoin.engine.live import LiveStore
 from thetajoin.engine.machine import may_be_alive
 
 # Layouts kept for a unit: the newest, and the one before it, which a retry goes back to.
@@ -81,7 +80,7 @@ class SegmentCache:
         build from the state store, as they do where the index changes with every batch and has no
         segments.
         """
-        if self._broken or any(isinstance(store, LiveStore) for store in core.stores.values()):
+        if self._broken or not all(store.has_segments for store in core.stores.values()):
             return
         try:
             make_private(self.folder)

@@ -16,9 +16,9 @@ from thetajoin.engine.layout import How
 from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
 from thetajoin.errors import SnapshotError, ThetaJoinError
-from thetajoin.index.catalog import AUTO, PO_JOIN
 from thetajoin.predicate import compile_condition, condition_text
 from thetajoin.predicate.canonical import canonical
+from thetajoin.registry import AUTO, PO_JOIN
 from thetajoin.window.spec import window_from_dict
 
 # Changes when state written by an older version can no longer be read.

@@ -29,11 +29,10 @@ from thetajoin.errors import OptionError, warn_user
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import sights_of
 from thetajoin.predicate import condition_text
-from thetajoin.routing.prefap import Partitioning
+from thetajoin.registry import spark_partitionings
 from thetajoin.spark.batch.broadcast import broadcast_join
 from thetajoin.spark.batch.cell import COUNTS, CellJob, joiner
 from thetajoin.spark.batch.inputs import Inputs, prepare
-from thetajoin.spark.batch.named import named_router, plan_named, the_comparison
 from thetajoin.spark.batch.options import BatchOptions
 from thetajoin.spark.batch.route import ROUTED, router
 from thetajoin.spark.batch.summary import Summary, look
@@ -111,7 +110,7 @@ class _Join:
     def run(self) -> Any:
         """The joined DataFrame."""
         if self.settings.paper is not None:
-            the_comparison(self.core, self.settings.partitioning)
+            spark_partitionings().the_comparison(self.core, self.settings.partitioning)
         else:
             joined = self._believed_small()
             if joined is not None:
@@ -238,11 +237,12 @@ class _Join:
             self._warn_of_large_cells(plan.cells, self._largest(plan))
         return self._joined(routed, plan.cells, job)
 
-    def _named(self, how: Partitioning) -> Any:
+    def _named(self, how: Any) -> Any:
         """The join by one of the paper's partitionings."""
-        plan = plan_named(self.core, self.settings.partitioning, how, self.seen)
+        paper = spark_partitionings()
+        plan = paper.plan_named(self.core, self.settings.partitioning, how, self.seen)
         left, right = (
-            self.inputs.tables[side].mapped(named_router(self.spec, plan, side), ROUTED)
+            self.inputs.tables[side].mapped(paper.named_router(self.spec, plan, side), ROUTED)
             for side in SIDES
         )
         if self._sends_at_once:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from thetajoin.errors import OptionError
-from thetajoin.routing.prefap import SWITCHES, Partitioning, named
+from thetajoin.registry import partitioning
+
+if TYPE_CHECKING:
+    from thetajoin.lab.partitionings import Partitioning
+
+# Steps of a paper's partitioning that can be left out.
+SWITCHES = ("pre_filter", "amalgamate", "split_oversized", "partition_filter")
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class BatchOptions:
             return None
         switches = {name: getattr(self, name) for name in SWITCHES}
         given = {name: value for name, value in switches.items() if value is not None}
-        return named(self.partitioning, self.p, **given)
+        return partitioning(self.partitioning, self.p, given)
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> BatchOptions:

@@ -1,0 +1,1 @@
+"""The benchmarks of what the papers compare."""

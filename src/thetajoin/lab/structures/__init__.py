@@ -1,0 +1,1 @@
+"""The window structures, one a file, named as in their papers."""

@@ -1,0 +1,76 @@
+"""The door to the laboratory: what can be asked for by name and the product does without.
+
+`thetajoin.lab` holds the window structures and partitionings that papers compare. It is imported
+here, when a caller names one of them, and nowhere else in the product (import-linter checks that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from thetajoin.engine.core import JoinCore
+    from thetajoin.engine.spec import Side
+    from thetajoin.engine.store import Store
+    from thetajoin.index.shape import Shape
+    from thetajoin.lab.partitionings import Partitioning
+
+# The product's own index, and the name that leaves the choice to the laboratory.
+PO_JOIN, AUTO = "po_join", "auto"
+# Benchmarks of what the papers compare: modules like those of `thetajoin.bench`.
+BENCHMARKS = {
+    "partitionings": "thetajoin.lab.bench.partitionings",
+    "structures": "thetajoin.lab.bench.structures",
+}
+
+
+def check_index(name: Any, options: Mapping[str, Any]) -> None:
+    """Refuse an unknown index, and parameters that it does not have."""
+    if name == PO_JOIN and not options:
+        return
+    from thetajoin.lab import catalog
+
+    catalog.check_name(name, options)
+
+
+def store_class(index: str, shapes: Iterable[Shape], condition: str) -> type[Store]:
+    """The class that keeps a side's rows under an index other than the product's own."""
+    from thetajoin.lab import live_store
+
+    return live_store.store_class(index, shapes, condition)
+
+
+def tuner(core: JoinCore) -> Callable[[Side, int], None] | None:
+    """What changes a running join's structures: only ``index="auto"`` does."""
+    from thetajoin.lab import auto
+
+    return auto.tuner(core)
+
+
+def explain_index(
+    core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch
+) -> tuple[str, str | None]:
+    """The index that a join of two tables takes, and why."""
+    asked = core.config.options.index
+    if asked == PO_JOIN:
+        return PO_JOIN, None
+    from thetajoin.lab import auto
+
+    return auto.explained(core, left, right)
+
+
+def partitioning(name: str, p: Any, switches: Mapping[str, Any]) -> Partitioning:
+    """A paper's partitioning by its name."""
+    from thetajoin.lab import partitionings
+
+    return partitionings.named(name, p, **switches)
+
+
+def spark_partitionings() -> Any:
+    """The module that carries out the papers' partitionings on Spark."""
+    from thetajoin.lab import spark_partitionings
+
+    return spark_partitionings
