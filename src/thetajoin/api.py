@@ -7,19 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.aggregate.run import AggConfig, Aggregator
+from thetajoin.aggregate.run import AggConfig
 from thetajoin.aggregate.state import result
 from thetajoin.batch.tables import Kind, from_table, kind_of, to_batch
-from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.call import JoinCall
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import all_taken_in, taken_in
-from thetajoin.engine.layout import parse_how
-from thetajoin.engine.options import Options
 from thetajoin.engine.serial import SerialIterator
-from thetajoin.engine.stream import check_order, check_window
-from thetajoin.errors import OptionError, SchemaError, enough_memory
+from thetajoin.engine.state import JoinState
+from thetajoin.errors import SchemaError, enough_memory
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
 from thetajoin.planner.plan import Plan, make_plan
-from thetajoin.window.spec import FullHistory, Window
+from thetajoin.window.spec import Window
 
 SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
 
@@ -46,22 +45,12 @@ def join(
     >>> tj.join(here, there, "l.power < r.power").sort_by("rack").to_pydict()["rack_right"]
     [7, 8, 8]
     """
+    call = JoinCall(on, how, window, order_by, suffix, options=options)
     if is_spark(left) or is_spark(right):
         from thetajoin.spark.frames import join_frames
 
-        return join_frames(
-            left,
-            right,
-            on,
-            how=how,
-            window=window,
-            order_by=order_by,
-            suffix=suffix,
-            options=options,
-        )
-    kind = _kind(left, "left")
-    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options, kind)
-    return from_table(core.layout.table(list(_run(core, batches))), kind)
+        return join_frames(left, right, call)
+    return _joined(left, right, call)
 
 
 def join_batches(
@@ -88,30 +77,13 @@ def join_batches(
     """
     if is_spark(left) or is_spark(right):
         raise SchemaError("join_batches is for tables in this process; on Spark use join")
-    return open_join(
-        left, right, on, how=how, window=window, order_by=order_by, suffix=suffix, **options
-    )[1]
+    return open_join(left, right, JoinCall(on, how, window, order_by, suffix, options=options))[1]
 
 
-def open_join(
-    left: Any,
-    right: Any,
-    on: Any,
-    *,
-    how: str = "inner",
-    window: Window | None = None,
-    order_by: str | tuple[str, str] | None = None,
-    suffix: str = "_right",
-    self_join: bool = False,
-    **options: Any,
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def open_join(left: Any, right: Any, call: JoinCall) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The columns of a join's result, and its rows as `join_batches` gives them."""
-    if self_join:
-        order_by = one_order(order_by)
-    core, batches = _prepare(
-        left, right, on, how, window, order_by, suffix, options, self_join=self_join
-    )
-    return core.layout.schema, SerialIterator(_in_pieces(_run(core, batches)))
+    compiled, batches = _prepare(left, right, call)
+    return compiled.layout.schema, SerialIterator(_in_pieces(_run(compiled, batches)))
 
 
 @enough_memory(SMALLER)
@@ -131,27 +103,12 @@ def self_join(
     >>> tj.self_join(trips, "l.km > r.km AND l.fare < r.fare").to_pydict()
     {'km': [5], 'fare': [9], 'km_right': [3], 'fare_right': [12]}
     """
+    call = JoinCall(on, "inner", window, order_by, suffix, self_join=True, options=options)
     if is_spark(df):
         from thetajoin.spark.frames import join_frames
 
-        return join_frames(
-            df,
-            df,
-            on,
-            how="inner",
-            window=window,
-            order_by=one_order(order_by),
-            suffix=suffix,
-            options=options,
-            self_join=True,
-        )
-    kind = _kind(df, "joined")
-    batch = taken_in(df, "joined", as_kind=kind)
-    order_by = one_order(order_by)
-    core, batches = _prepare(
-        batch, batch, on, "inner", window, order_by, suffix, options, kind, self_join=True
-    )
-    return from_table(core.layout.table(list(_run(core, batches))), kind)
+        return join_frames(df, df, call)
+    return _joined(df, df, call)
 
 
 @enough_memory(SMALLER)
@@ -179,24 +136,14 @@ def join_agg(
     >>> tj.join_agg(here, there, "l.power < r.power", group_by="l.rack", aggs=aggs).to_pydict()
     {'rack': ['a', 'b'], 'n': [2, 1], 'most': [40, 40]}
     """
+    call = JoinCall(
+        on, window=window, order_by=order_by, group_by=group_by, aggs=aggs, options=options
+    )
     if is_spark(left) or is_spark(right):
         from thetajoin.spark.aggregate import aggregate_frames
 
-        return aggregate_frames(
-            left,
-            right,
-            on,
-            group_by=group_by,
-            aggs=aggs,
-            window=window,
-            order_by=order_by,
-            options=options,
-        )
-    kind = _kind(left, "left")
-    aggregator, batches = _aggregator(
-        left, right, on, group_by, aggs, window, order_by, options, kind
-    )
-    return from_table(result(aggregator.run(*batches, last=True)), kind)
+        return aggregate_frames(left, right, call)
+    return _aggregated(left, right, call)
 
 
 def self_join_agg(
@@ -221,37 +168,20 @@ def self_join_agg(
     >>> tj.self_join_agg(trips, "l.km >= r.km", group_by="l.km", aggs=aggs).to_pydict()
     {'km': [5, 9], 'n': [1, 2], 'least': [12, 9]}
     """
+    call = JoinCall(
+        on,
+        window=window,
+        order_by=order_by,
+        self_join=True,
+        group_by=group_by,
+        aggs=aggs,
+        options=options,
+    )
     if is_spark(df):
         from thetajoin.spark.aggregate import aggregate_frames
 
-        return aggregate_frames(
-            df,
-            df,
-            on,
-            group_by=group_by,
-            aggs=aggs,
-            window=window,
-            order_by=one_order(order_by),
-            options=options,
-            self_join=True,
-        )
-    kind = _kind(df, "joined")
-    batch = taken_in(df, "joined", as_kind=kind)
-    order_by = one_order(order_by)
-    aggregator, batches = _aggregator(
-        batch, batch, on, group_by, aggs, window, order_by, options, kind, self_join=True
-    )
-    return from_table(result(aggregator.run(*batches, last=True)), kind)
-
-
-def one_order(order_by: Any) -> Any:
-    """What orders the rows of a self-join: a column, which may be given as a pair of equals."""
-    pair = check_order(order_by)
-    if pair is not None and pair[0] != pair[1]:
-        raise OptionError(
-            f"order_by={order_by!r}: the rows of a self-join have one order, so give one column"
-        )
-    return order_by
+        return aggregate_frames(df, df, call)
+    return _aggregated(df, df, call)
 
 
 def explain(
@@ -282,13 +212,15 @@ def explain(
 
         left, right = empty_tables(left, right)
         options = engine_options(options)
-    left, right = _batches(left, right)
-    core, batches = _prepare(left, right, on, how, window, order_by, suffix, options)
-    plan = make_plan(core, *batches)
+    call = JoinCall(
+        on, how, window, order_by, suffix, group_by=group_by, aggs=aggs, options=options
+    )
+    compiled, batches = _prepare(left, right, call)
+    plan = make_plan(compiled, *batches)
     if aggs is None:
         return plan
-    aggregator, _ = _aggregator(left, right, on, group_by, aggs, window, order_by, options)
-    return plan_aggregates(aggregator, plan)
+    config = AggConfig.of(call, *(batch.schema for batch in batches))
+    return plan_aggregates(config.aggregator(), plan)
 
 
 def is_spark(table: Any) -> bool:
@@ -297,102 +229,57 @@ def is_spark(table: Any) -> bool:
     return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.")
 
 
-def _kind(table: Any, what: str) -> Any:
+def _joined(left: Any, right: Any, call: JoinCall) -> Any:
+    """The join of two tables in this process, of the left one's kind."""
+    kind = _kind(left, call)
+    compiled, batches = _prepare(left, right, call, kind)
+    return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
+
+
+def _aggregated(left: Any, right: Any, call: JoinCall) -> Any:
+    """The aggregates of two tables in this process, of the left one's kind."""
+    kind = _kind(left, call)
+    batches = _batches(left, right, call, kind)
+    config = AggConfig.of(call, *(batch.schema for batch in batches))
+    needed = [
+        batch.select(schema.names)
+        for batch, schema in zip(batches, (config.left_schema, config.right_schema), strict=True)
+    ]
+    return from_table(result(config.aggregator().run(*needed)), kind)
+
+
+def _kind(table: Any, call: JoinCall) -> Kind:
     kind = kind_of(table)
     if kind is None:
+        what = "joined" if call.self_join else "left"
         to_batch(table, what)
         raise SchemaError(f"the {what} input is a {type(table).__name__}: give a table")
     return kind
 
 
 def _batches(
-    left: Any, right: Any, kind: Kind | None = None
+    left: Any, right: Any, call: JoinCall, kind: Kind | None = None
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    if call.self_join:
+        batch = taken_in(left, "joined", as_kind=kind)
+        return batch, batch
     batches = all_taken_in({"left": left, "right": right}, as_kind=kind)
     return batches["left"], batches["right"]
 
 
 def _prepare(
-    left: Any,
-    right: Any,
-    on: Any,
-    how: str,
-    window: Window | None,
-    order_by: Any,
-    suffix: str,
-    options: dict[str, Any],
-    kind: Any = None,
-    *,
-    self_join: bool = False,
-) -> tuple[JoinCore, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = _batches(left, right, kind)
-    schemas = batches[0].schema, batches[1].schema
-    return _core(*schemas, on, how, window, order_by, suffix, options, self_join), batches
-
-
-def _aggregator(
-    left: Any,
-    right: Any,
-    on: Any,
-    group_by: Any,
-    aggs: Any,
-    window: Window | None,
-    order_by: Any,
-    options: dict[str, Any],
-    kind: Any = None,
-    *,
-    self_join: bool = False,
-) -> tuple[Aggregator, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = _batches(left, right, kind)
-    config = AggConfig(
-        on,
-        batches[0].schema,
-        batches[1].schema,
-        group_by,
-        aggs,
-        window=FullHistory() if window is None else check_window(window),
-        order_by=check_order(order_by),
-        self_join=self_join,
-        options=Options.parse(options),
-    ).pruned()
-    aggregator = config.aggregator()
-    needed = (
-        batches[0].select(config.left_schema.names),
-        batches[1].select(config.right_schema.names),
-    )
-    return aggregator, needed
-
-
-def _core(
-    left: pa.Schema,
-    right: pa.Schema,
-    on: Any,
-    how: str,
-    window: Window | None,
-    order_by: Any,
-    suffix: str,
-    options: dict[str, Any],
-    self_join: bool,
-) -> JoinCore:
-    config = JoinConfig(
-        on,
-        left,
-        right,
-        how=parse_how(how),
-        window=FullHistory() if window is None else check_window(window),
-        order_by=check_order(order_by),
-        suffix=suffix,
-        self_join=self_join,
-        options=Options.parse(options),
-    )
-    return JoinCore(config)
+    left: Any, right: Any, call: JoinCall, kind: Kind | None = None
+) -> tuple[CompiledJoin, tuple[pa.RecordBatch, pa.RecordBatch]]:
+    batches = _batches(left, right, call, kind)
+    return CompiledJoin(call.config(*(batch.schema for batch in batches))), batches
 
 
 def _run(
-    core: JoinCore, batches: tuple[pa.RecordBatch, pa.RecordBatch]
+    compiled: CompiledJoin, batches: tuple[pa.RecordBatch, pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    yield from core.run(*batches, last=True)
-    yield from core.finish()
+    state = JoinState(compiled)
+    yield from state.run(*batches, last=True)
+    yield from state.finish()
 
 
 def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -12,9 +12,9 @@ import pyarrow as pa
 from thetajoin.api import SMALLER, is_spark, join
 from thetajoin.batch.keys import Int64
 from thetajoin.batch.tables import from_table, kind_of
+from thetajoin.engine.call import check_window
 from thetajoin.engine.intake import Ordering, all_taken_in
 from thetajoin.engine.spec import compare_columns
-from thetajoin.engine.stream import check_window
 from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.planner.graph import Estimate, Step, order_joins, qualified
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from thetajoin.engine.core import JoinCore
+    from thetajoin.engine.compiled import CompiledJoin
     from thetajoin.engine.spec import Side
+    from thetajoin.engine.state import JoinState
     from thetajoin.engine.store import Store
     from thetajoin.index.shape import Shape
     from thetajoin.lab.partitionings import Partitioning
@@ -36,30 +37,39 @@ def check_index(name: Any, options: Mapping[str, Any]) -> None:
     catalog.check_name(name, options)
 
 
-def store_class(index: str, shapes: Iterable[Shape], condition: str) -> type[Store]:
-    """The class that keeps a side's rows under an index other than the product's own."""
-    from thetajoin.lab import live_store
+def check_suits(index: str, shapes: Iterable[Shape], condition: str) -> None:
+    """Refuse an index that cannot serve a condition's keys."""
+    if index == PO_JOIN:
+        return
+    from thetajoin.lab import catalog
 
-    return live_store.store_class(index, shapes, condition)
+    catalog.check_suits(index, shapes, condition)
 
 
-def tuner(core: JoinCore) -> Callable[[Side, int], None] | None:
+def live_store() -> type[Store]:
+    """What keeps a side's rows under a structure of the laboratory's."""
+    from thetajoin.lab.live_store import LiveStore
+
+    return LiveStore
+
+
+def tuner(state: JoinState) -> Callable[[Side, int], None] | None:
     """What changes a running join's structures: only ``index="auto"`` does."""
     from thetajoin.lab import auto
 
-    return auto.tuner(core)
+    return auto.tuner(state)
 
 
 def explain_index(
-    core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch
+    join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
 ) -> tuple[str, str | None]:
     """The index that a join of two tables takes, and why."""
-    asked = core.config.options.index
+    asked = join.config.options.index
     if asked == PO_JOIN:
         return PO_JOIN, None
     from thetajoin.lab import auto
 
-    return auto.explained(core, left, right)
+    return auto.explained(join, left, right)
 
 
 def partitioning(name: str, p: Any, switches: Mapping[str, Any]) -> Partitioning:

@@ -15,10 +15,11 @@ import strategies as own
 import thetajoin as tj
 from aggregate.oracle import aggregated, assert_same
 from strategies import table
-from thetajoin.aggregate.run import AggConfig
+from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.aggregate.state import merge, result
 from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
+from thetajoin.engine.state import JoinState
 
 SCHEMA = {"id": pa.int64(), "a": pa.int64(), "c": pa.int64(), "x": pa.float64(), "t": pa.int64()}
 ROWS = own.rows(
@@ -120,13 +121,15 @@ def test_micro_batches_and_units(rows, cuts, condition, windowed, groups, aggs, 
     batches = [rows[a:b] for a, b in pairwise(ends)]
     states = []
     for unit in range(units):
-        aggregator = config.aggregator(Share.of("inner", unit, units))
+        state = JoinState(config.join, Share.of("inner", unit, units))
         for batch in batches:
             new = table(batch, SCHEMA).select(config.left_schema.names)
             one = pa.RecordBatch.from_arrays(
                 [c.combine_chunks() for c in new.columns], schema=config.left_schema
             )
-            states.append(aggregator.run(one, one))
+            step = state.begin(one, one)
+            states.append(Aggregator(state, config.spec).totals(step))
+            state.commit(step)
     ordered = [row for batch in batches for _, row in naive.arrivals(batch, [], windowed.order_by)]
     pairs = naive.naive_self_join(ordered, naive.conj(*condition), window=windowed.naive)
     assert_same(result(merge(states)), expected(pairs, groups, aggs), len(groups))
@@ -158,7 +161,7 @@ def test_pairs_are_not_listed(ops):
         ).pruned()  # fmt: skip
         aggregator = config.aggregator()
         needed = batch.select(config.left_schema.names)
-        aggregator.run(needed, needed, last=True)
+        aggregator.run(needed, needed)
         assert aggregator.asked
         assert not aggregator.listed
 

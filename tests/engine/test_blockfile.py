@@ -11,8 +11,9 @@ import pytest
 import thetajoin as tj
 from thetajoin.engine.block import Block
 from thetajoin.engine.blockfile import DamagedError, read_block, write_block
-from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.options import Options
+from thetajoin.engine.state import JoinState
 from thetajoin.index.shape import Shape
 
 OPTIONS = Options(head_rows=0, merge="inline", index="po_join")
@@ -21,13 +22,11 @@ OPTIONS = Options(head_rows=0, merge="inline", index="po_join")
 def segment(rows: int) -> tuple[Block, list[Shape]]:
     numbers = np.arange(rows)
     table = pa.record_batch({"a": numbers % 7, "s": [f"row {n}" for n in numbers]})
-    core = JoinCore(
-        JoinConfig(
-            "l.a < r.a", table.schema, table.schema, window=tj.FullHistory(), options=OPTIONS
-        )
-    )
-    list(core.run(table, None))
-    return core.stores["l"].segments[0], [part.views["l"].shape for part in core.parts]
+    schemas = table.schema, table.schema
+    config = JoinConfig("l.a < r.a", *schemas, window=tj.FullHistory(), options=OPTIONS)
+    state = JoinState(CompiledJoin(config))
+    list(state.run(table, None))
+    return state.stores["l"].segments[0], [part.views["l"].shape for part in state.join.parts]
 
 
 def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import thetajoin as tj
 from thetajoin.engine import joiner
-from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share, in_range
+from thetajoin.engine.state import JoinState
 
 ROWS = st.lists(
     st.tuples(st.none() | st.integers(0, 6), st.integers(0, 6), st.integers(0, 40)), max_size=12
@@ -60,22 +61,22 @@ def run(
         self_join=self_join,
         options=options or Options(),
     )
-    cores = [JoinCore(config, Share.of(how, unit, units)) for unit in range(units)]
+    states = [JoinState(CompiledJoin(config), Share.of(how, unit, units)) for unit in range(units)]
     found: Counter = Counter()
     first = 0
     for left, right, watermark in batches:
         rows = table(left, first), table(left if self_join else right, first)
         first += max(len(left), len(right))
-        for core in cores:
-            outputs = list(core.run(*rows))
+        for state in states:
+            outputs = list(state.run(*rows))
             if watermark is not None and isinstance(window, tj.TimeWindow):
-                outputs += core.advance(watermark)
-            for store in core.stores.values():
+                outputs += state.advance(watermark)
+            for store in state.stores.values():
                 store._check()
             for output in outputs:
                 found.update(map(str, output.to_pylist()))
-    for core in cores:
-        for output in core.finish():
+    for state in states:
+        for output in state.finish():
             found.update(map(str, output.to_pylist()))
     return found
 
@@ -112,9 +113,11 @@ def test_units_that_pass_over_rows(on, window, units, batches, self_join) -> Non
     assert shared == run(1, "inner", window, batches, self_join, ("t", "t"), on)
 
 
-def cores_of(on: str, units: int, schema: pa.Schema, window) -> list[JoinCore]:
+def states_of(on: str, units: int, schema: pa.Schema, window) -> list[JoinState]:
     config = JoinConfig(on, schema, schema, window=window, order_by=("id", "id"), options=SEGMENTS)
-    return [JoinCore(config, Share.of("inner", unit, units)) for unit in range(units)]
+    return [
+        JoinState(CompiledJoin(config), Share.of("inner", unit, units)) for unit in range(units)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -139,12 +142,12 @@ def test_each_unit_is_probed_by_its_neighbourhood_only(on, most, monkeypatch) ->
             {"id": np.arange(first, first + 8000), "a": a, "b": a + random.integers(0, 50, 8000)}
         )
 
-    cores = cores_of(on, units, side(0).schema, tj.CountWindow(20_000))
+    states = states_of(on, units, side(0).schema, tj.CountWindow(20_000))
     for batch in range(3):
         rows = side(8000 * batch), side(8000 * batch)
-        for core in cores:
-            list(core.run(*rows))
-    stored = [core.stores["l"].rows for core in cores]
+        for state in states:
+            list(state.run(*rows))
+    stored = [state.stores["l"].rows for state in states]
     assert max(stored) < 1.2 * sum(stored) / units
     # 3 micro-batches, 2 sides, 4 units, 8,000 rows each.
     assert sum(seen) < most * 3 * 2 * units * 8000

@@ -41,7 +41,7 @@ def pairs(result: pa.Table) -> list[tuple[int, int]]:
 
 
 def check(join: tj.StreamJoin) -> None:
-    for store in join._core.stores.values():
+    for store in join._state.stores.values():
         store._check()
 
 
@@ -61,7 +61,7 @@ def test_random_pushes_keep_the_store_sound(sizes: list[int], seed: int) -> None
             first += size
             seen[side].append(rows)
             found += [] if (got := join.push(**{side: rows})).num_columns == 0 else pairs(got)
-            if join._core is not None:
+            if join._state is not None:
                 check(join)
     if seen["left"] and seen["right"]:
         expected = brute(*(pa.concat_tables(seen[side]) for side in ("left", "right")))
@@ -93,7 +93,7 @@ def test_rows_that_arrive_during_a_merge_are_joined_once(monkeypatch: pytest.Mon
     assert begun.is_set(), "a merge was due"
     assert join.stats.merges == 0, "and the stream went on before it was done"
     release.set()
-    join._core.close()
+    join._state.close()
     assert join.stats.merges > 0
     for step in range(20, 25):
         lefts.append(table(random, 100, 100 * step))

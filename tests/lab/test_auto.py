@@ -76,8 +76,8 @@ def test_a_stream_changes_its_structure_and_its_results_stay(
         for left, right in batches:
             for row in join.push(left, right).to_pylist():
                 rows[tuple(row.values())] += 1
-            kinds |= {store.config.index for store in join._core.stores.values()}
-            for store in join._core.stores.values():
+            kinds |= {store.config.index for store in join._state.stores.values()}
+            for store in join._state.stores.values():
                 store._check()
         for row in join.finish().to_pylist():
             rows[tuple(row.values())] += 1

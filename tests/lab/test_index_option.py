@@ -100,7 +100,7 @@ def test_streams_against_the_naive_join(
         if window == "time":
             steps.append(naive.Advance(max(0, first // 2 - 6)))
             join.advance(max(0, first // 2 - 6))
-        for store in join._core.stores.values():
+        for store in join._state.stores.values():
             store._check()
     if random.random() < 0.3:
         join = tj.StreamJoin.restore(join.snapshot())
@@ -133,7 +133,7 @@ def test_row_numbers_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         left, right = rows(random, 20, 20 * at), rows(random, 20, 20 * at)
         steps.append(naive.Push(left, right))
         found += got(join.push(table(left), table(right)))
-        assert all(store._next <= 100 for store in join._core.stores.values())
+        assert all(store._next <= 100 for store in join._state.stores.values())
     plain = naive.naive_stream(steps, CONDITIONS["l.a < r.a"], window=naive.Count(30))
     assert found == ids(plain.rows)
 

@@ -20,11 +20,11 @@ import naive
 import strategies as own
 from strategies import HOWS, SCHEMA_L, SCHEMA_R, ids, naive_ids, table
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN
-from thetajoin.engine.core import SIDES, JoinConfig, JoinCore
+from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.held import HeldJoin
 from thetajoin.engine.options import Options
 from thetajoin.engine.rows import make_batch
-from thetajoin.engine.spec import OTHER
+from thetajoin.engine.spec import OTHER, SIDES
 from thetajoin.errors import DataError
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import Sight
@@ -53,31 +53,31 @@ def batches(rows: pa.Table, pieces: int) -> list[pa.RecordBatch]:
     return [whole[0].slice(at, step) for at in range(0, whole[0].num_rows, step)]
 
 
-def zones_of(core: JoinCore, side: Any, read: list[pa.RecordBatch]) -> Zones:
-    sights = tuple(Sight(part) for part in core.parts)
+def zones_of(compiled: CompiledJoin, side: Any, read: list[pa.RecordBatch]) -> Zones:
+    sights = tuple(Sight(part) for part in compiled.parts)
     widths = [sight.width(side) for sight in sights]
     matrices = [np.zeros((5 + 2 * sum(widths), 0), np.int64)]
     for batch in read:
-        keyed = make_batch(batch, side, core.parts, [])
+        keyed = make_batch(batch, side, compiled.parts, [])
         matrices.append(summarise(sights, side, keyed, zones=3).to_matrix())
     return Zones.from_matrix(np.concatenate(matrices, axis=1), widths)
 
 
 def planned(
-    core: JoinCore,
+    compiled: CompiledJoin,
     held: Any,
     read: dict[Any, list[pa.RecordBatch]],
     keep: bool,
     cores: int,
     most: int,
 ) -> CellPlan:
-    sights = tuple(Sight(part) for part in core.parts)
+    sights = tuple(Sight(part) for part in compiled.parts)
     samples = {side: read[side][0] for side in SIDES}
     return plan_cells(
         sights,
         held,
-        {side: zones_of(core, side, read[side]) for side in SIDES},
-        sample_matches(core, held, samples),
+        {side: zones_of(compiled, side, read[side]) for side in SIDES},
+        sample_matches(compiled, held, samples),
         cores=cores,
         owes=keep,
         most_held=most,
@@ -93,22 +93,22 @@ def hashes(batch: pa.RecordBatch) -> Any:
 def distributed(
     left: pa.Table, right: pa.Table, on: str, how: str, *, pieces: int, cores: int, most: int
 ) -> Iterator[pa.Table]:
-    core = JoinCore(
+    compiled = CompiledJoin(
         JoinConfig(on, left.schema, right.schema, how=how, options=Options(threads=1))  # type: ignore[arg-type]
     )
     read = {"l": batches(left, pieces), "r": batches(right, pieces)}
     for held, pairs, singles in KINDS[how]:
         keep = how != "inner"
-        plan = planned(core, held, read, keep, cores, most)
+        plan = planned(compiled, held, read, keep, cores, most)
         cells: dict[int, dict[bool, list[pa.RecordBatch]]] = {}
         for batch in read[held]:
             for cell, rows in held_targets(
-                core, plan, batch, hashes(batch), singles == "unmatched"
+                compiled, plan, batch, hashes(batch), singles == "unmatched"
             ):
                 kept = cells.setdefault(cell, {True: [], False: []})
                 kept[True].append(batch.take(pa.array(rows)))
         for batch in read[OTHER[held]]:
-            for cell, rows in streamed_targets(core, plan, batch, hashes(batch)):
+            for cell, rows in streamed_targets(compiled, plan, batch, hashes(batch)):
                 kept = cells.setdefault(cell, {True: [], False: []})
                 kept[False].append(batch.take(pa.array(rows)))
         assert all(0 <= cell < plan.cells for cell in cells)
@@ -116,10 +116,10 @@ def distributed(
             if not sent[True]:
                 continue
             whole = pa.Table.from_batches(sent[True]).combine_chunks().to_batches()[0]
-            join = HeldJoin(core, held, whole, pairs=pairs, singles=singles)  # type: ignore[arg-type]
+            join = HeldJoin(compiled, held, whole, pairs=pairs, singles=singles)  # type: ignore[arg-type]
             for chunk in sent[False]:
-                yield pa.Table.from_batches(list(join.run(chunk)), core.layout.schema)
-            yield pa.Table.from_batches(list(join.finish()), core.layout.schema)
+                yield pa.Table.from_batches(list(join.run(chunk)), compiled.layout.schema)
+            yield pa.Table.from_batches(list(join.finish()), compiled.layout.schema)
 
 
 SPREAD = st.fixed_dictionaries(
@@ -192,12 +192,12 @@ def numbers(rows: int, seed: int, top: int = 1 << 40) -> pa.Table:
 
 
 def plan_of(left: pa.Table, right: pa.Table, on: str, cores: int = 4) -> CellPlan:
-    core = JoinCore(JoinConfig(on, left.schema, right.schema))
+    compiled = CompiledJoin(JoinConfig(on, left.schema, right.schema))
     read = {"l": batches(left, 2), "r": batches(right, 2)}
-    sights = tuple(Sight(part) for part in core.parts)
+    sights = tuple(Sight(part) for part in compiled.parts)
     zones = {}
     for side in SIDES:
-        keyed = [make_batch(batch, side, core.parts, []) for batch in read[side]]
+        keyed = [make_batch(batch, side, compiled.parts, []) for batch in read[side]]
         matrix = np.concatenate([summarise(sights, side, k).to_matrix() for k in keyed], axis=1)
         zones[side] = Zones.from_matrix(matrix, [s.width(side) for s in sights])
     return plan_cells(sights, "l", zones, None, cores=cores, owes=False, most_held=1 << 22)
@@ -226,14 +226,14 @@ def test_ranges_that_do_not_meet_are_not_sent():
 
 def test_other_rows_than_planned_are_an_error():
     left, right = numbers(1000, 1), numbers(1000, 2)
-    core = JoinCore(JoinConfig("l.a < r.a", left.schema, right.schema))
+    compiled = CompiledJoin(JoinConfig("l.a < r.a", left.schema, right.schema))
     plan = plan_of(left, right, "l.a < r.a")
     beyond = numbers(10, 3).set_column(1, "a", pa.array(np.full(10, 1 << 60)))
     batch = beyond.to_batches()[0]
     with pytest.raises(DataError, match="left input gave other rows"):
-        list(held_targets(core, plan, batch, None, False))
+        list(held_targets(compiled, plan, batch, None, False))
     with pytest.raises(DataError, match="right input gave other rows"):
-        list(streamed_targets(core, plan, batch, None))
+        list(streamed_targets(compiled, plan, batch, None))
 
 
 def test_a_row_that_would_match_what_was_left_out_is_an_error():
@@ -241,13 +241,13 @@ def test_a_row_that_would_match_what_was_left_out_is_an_error():
     left = pa.table({"a": np.arange(1000, 2000)})
     right = pa.table({"a": np.append(np.arange(100), np.arange(5000, 5100))})
     on = "ABS(l.a - r.a) <= 10"
-    core = JoinCore(JoinConfig(on, left.schema, right.schema))
+    compiled = CompiledJoin(JoinConfig(on, left.schema, right.schema))
     plan = plan_of(left, right, on)
     assert all(plan.dropped)
-    assert not list(streamed_targets(core, plan, right.to_batches()[0], None))
+    assert not list(streamed_targets(compiled, plan, right.to_batches()[0], None))
     between = pa.record_batch({"a": [50, 1500]})
     with pytest.raises(DataError, match="right input gave other rows"):
-        list(streamed_targets(core, plan, between, None))
+        list(streamed_targets(compiled, plan, between, None))
 
 
 @own.examples(25)
@@ -273,16 +273,16 @@ def test_many_rows_are_cut_and_not_sorted(skewed: bool) -> None:
     b = a * 2 + random.integers(-50, 50, size)
     has_key = random.random(size) > 0.05
     rows = pa.record_batch({"a": pa.array(a, mask=~has_key), "b": pa.array(b)})
-    core = JoinCore(JoinConfig("l.a < r.a AND l.b > r.b", rows.schema, rows.schema))
-    sight = Sight(core.parts[0])
-    zones = summarise((sight,), "l", make_batch(rows, "l", core.parts, []))
+    compiled = CompiledJoin(JoinConfig("l.a < r.a AND l.b > r.b", rows.schema, rows.schema))
+    sight = Sight(compiled.parts[0])
+    zones = summarise((sight,), "l", make_batch(rows, "l", compiled.parts, []))
     assert zones.total == size
     if not skewed:
         assert len(zones) > 230
         assert np.sort(zones.rows)[-2] < 3 * size / 256  # the last has all rows without a key
     order = np.argsort(zones.first.ordered)
     assert (zones.last.ordered[order][:-1] < zones.first.ordered[order][1:]).all()
-    names = [next(iter(key.expr.columns("l"))) for key in core.parts[0].keys["l"]]
+    names = [next(iter(key.expr.columns("l"))) for key in compiled.parts[0].keys["l"]]
     values = {"a": a[has_key], "b": b[has_key]}
     place = values[names[sight.places("l")[1] or 0]]
     for zone in range(len(zones)):

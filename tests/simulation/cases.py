@@ -18,7 +18,7 @@ import naive
 import thetajoin as tj
 from naive import Predicate, Row
 from thetajoin.aggregate.run import AggConfig
-from thetajoin.engine.core import JoinConfig
+from thetajoin.engine.compiled import JoinConfig
 from thetajoin.spark.spec import UnitSpec
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
@@ -201,7 +201,7 @@ def unit_spec(join: Join) -> UnitSpec:
             self_join=join.self_join,
         )
         return UnitSpec.of(
-            config.core().config, {}, units=join.units, totals=(config.group_by, dict(aggs))
+            config.join.config, {}, units=join.units, totals=(config.group_by, dict(aggs))
         )
     config = JoinConfig(
         join.case.on,

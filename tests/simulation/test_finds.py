@@ -16,7 +16,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from simulation.history import run_history
 from thetajoin.engine.blockfile import DamagedError
-from thetajoin.engine.core import SIDES, JoinCore
+from thetajoin.engine.spec import SIDES
+from thetajoin.engine.state import JoinState
 from thetajoin.routing.fingerprint import Fingerprints
 from thetajoin.spark.cache import SegmentCache
 from thetajoin.spark.unit import JoinUnit
@@ -97,7 +98,7 @@ def timers_not_set(patch: pytest.MonkeyPatch) -> None:
 
 
 def half_a_layout_trusted(patch: pytest.MonkeyPatch) -> None:
-    def load(self: SegmentCache, token: str, core: JoinCore) -> bool:
+    def load(self: SegmentCache, token: str, state: JoinState) -> bool:
         self._had = {}
         try:
             layout = json.loads((self.folder / f"{token}.json").read_text())
@@ -106,7 +107,7 @@ def half_a_layout_trusted(patch: pytest.MonkeyPatch) -> None:
         for side in SIDES:
             for name in layout.get(side, []):
                 try:
-                    core.stores[side].segments.append(self._read(name, core, side))
+                    state.stores[side].segments.append(self._read(name, state, side))
                 except (OSError, DamagedError):
                     continue
         return True

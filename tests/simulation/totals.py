@@ -26,7 +26,7 @@ _LEAST_FIRST = cmp_to_key(lambda a, b: naive.order(a, b) or 0)
 @cache
 def _spec(on: str, schemas: tuple[bytes, bytes], group: str, aggs: tuple[Any, ...]) -> AggSpec:
     left, right = (pa.ipc.read_schema(pa.py_buffer(schema)) for schema in schemas)
-    return AggConfig(on, left, right, (group,), dict(aggs)).spec()
+    return AggConfig(on, left, right, (group,), dict(aggs)).spec
 
 
 def agg_spec(spec: UnitSpec) -> AggSpec:

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from simulation.disk import Disk, Killed
-from thetajoin.engine import blockfile, core
+from thetajoin.engine import blockfile, compiled
 from thetajoin.spark import cache, unit
 
 MEMORY = "_REMEMBERED"
@@ -80,7 +80,7 @@ class World:
         self._patch(blockfile, os=system, uuid=names)
         # Not under test, and most of the time if left as they are.
         self._patch(unit, pd=Proxy(unit.pd, DataFrame=Frame))
-        self._patch(core, compile_condition=_compiled, time_difference=_difference)
+        self._patch(compiled, compile_condition=_compiled, time_difference=_difference)
         self.disk.install()
         self._environment = {
             name: os.environ.get(name) for name in ("SPARK_LOCAL_DIRS", "SPARK_REUSE_WORKER")
@@ -216,8 +216,8 @@ class Frame(dict[str, Any]):
         super().__init__(columns)
 
 
-_compiled = remembered(core.compile_condition)
-_difference = remembered(core.time_difference)
+_compiled = remembered(compiled.compile_condition)
+_difference = remembered(compiled.time_difference)
 
 
 class Proxy:

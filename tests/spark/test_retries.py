@@ -198,7 +198,7 @@ def test_blobs_are_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cell_of_more_than_one_table_of_held_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from thetajoin.engine.core import JoinConfig
+    from thetajoin.engine.compiled import JoinConfig
     from thetajoin.spark.batch import cell, worker
     from thetajoin.spark.batch.route import sent
     from thetajoin.spark.spec import UnitSpec

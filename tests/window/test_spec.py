@@ -190,21 +190,21 @@ def test_bad_count_windows(name, bad):
 
 def test_count_window_by_hand():
     # size 4, slide 2: with 5 rows one is too many, and a whole slide of two goes.
-    assert [CountWindow.first_visible(n, 4, 2) for n in range(10)] == [0, 0, 0, 0, 0, 2, 2, 4, 4, 6]
+    assert [CountWindow(4, 2).first_visible(n) for n in range(10)] == [0, 0, 0, 0, 0, 2, 2, 4, 4, 6]
     # slide 1 is the plain sliding window.
-    assert [CountWindow.first_visible(n, 3, 1) for n in range(7)] == [0, 0, 0, 0, 1, 2, 3]
+    assert [CountWindow(3, 1).first_visible(n) for n in range(7)] == [0, 0, 0, 0, 1, 2, 3]
     # slide = size is tumbling: everything goes at once.
-    assert [CountWindow.first_visible(n, 3, 3) for n in range(8)] == [0, 0, 0, 0, 3, 3, 3, 6]
+    assert [CountWindow(3, 3).first_visible(n) for n in range(8)] == [0, 0, 0, 0, 3, 3, 3, 6]
     # A slide above the size leaves gaps in which nothing is seen.
-    assert [CountWindow.first_visible(n, 2, 5) for n in range(9)] == [0, 0, 0, 5, 5, 5, 5, 5, 10]
+    assert [CountWindow(2, 5).first_visible(n) for n in range(9)] == [0, 0, 0, 5, 5, 5, 5, 5, 10]
 
 
 @given(st.lists(st.integers(0, 10**12)), st.integers(1, 10**6), st.integers(1, 10**6))
 def test_first_visible_of_arrays_and_of_numbers(counts, size, slide):
-    array = CountWindow.first_visible(np.array(counts, dtype=np.int64), size, slide)
+    array = CountWindow(size, slide).first_visible(np.array(counts, dtype=np.int64))
     assert array.dtype == np.int64
     for n, first in zip(counts, array.tolist(), strict=True):
-        assert first == CountWindow.first_visible(n, size, slide)
+        assert first == CountWindow(size, slide).first_visible(n)
         assert first == slide * ceil(max(0, n - size) / slide)
         assert first % slide == 0
         assert n - first <= size
@@ -213,9 +213,9 @@ def test_first_visible_of_arrays_and_of_numbers(counts, size, slide):
 def test_first_visible_at_the_extremes():
     most = 2**63 - 1
     array = np.array([0, 5, most], dtype=np.int64)
-    assert CountWindow.first_visible(array, most, most).tolist() == [0, 0, 0]
-    assert CountWindow.first_visible(array, 5, 1).tolist() == [0, 0, most - 5]
-    assert CountWindow.first_visible(array[:2], 4, most).tolist() == [0, most]
+    assert CountWindow(most, most).first_visible(array).tolist() == [0, 0, 0]
+    assert CountWindow(5, 1).first_visible(array).tolist() == [0, 0, most - 5]
+    assert CountWindow(4, most).first_visible(array[:2]).tolist() == [0, most]
 
 
 @pytest.mark.parametrize(

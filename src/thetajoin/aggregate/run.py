@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,26 +14,29 @@ import pyarrow as pa
 from thetajoin.aggregate.groups import DENSE
 from thetajoin.aggregate.pairs import PairTotals
 from thetajoin.aggregate.rows import SideRows
-from thetajoin.aggregate.segment import NeedsPairsError, Segment
+from thetajoin.aggregate.segment import Refused, Segment
 from thetajoin.aggregate.solve import Mapper, one_by_one
 from thetajoin.aggregate.spec import AggSpec, parse_aggregates
 from thetajoin.aggregate.state import State, merge
 from thetajoin.batch.keys import Int64, Key
 from thetajoin.engine.block import Block, orders_of
-from thetajoin.engine.core import SIDES, JoinConfig, JoinCore
+from thetajoin.engine.call import JoinCall
+from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.intake import storage_schema
-from thetajoin.engine.joiner import Joiner, See, make_probe, seeing, sort_probes
+from thetajoin.engine.joiner import See, make_probe, seeing, sort_probes
 from thetajoin.engine.options import Options
 from thetajoin.engine.rows import Batch, PartRows, Rows32
-from thetajoin.engine.share import Share
-from thetajoin.engine.spec import OTHER, Part, Side, View
+from thetajoin.engine.spec import OTHER, SIDES, Part, Side, View
+from thetajoin.engine.state import JoinState
 from thetajoin.engine.static import StaticJoin
+from thetajoin.engine.step import Meeting, Step
 from thetajoin.errors import OptionError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.order import gather
+from thetajoin.predicate import condition_text
 from thetajoin.registry import AUTO, PO_JOIN
 from thetajoin.window.spec import CountWindow, FullHistory, Window
 
@@ -67,6 +71,29 @@ class AggConfig:
             )
         object.__setattr__(self, "options", replace(self.options, index=PO_JOIN))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to a worker, which compiles the query itself."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def of(
+        cls, call: JoinCall, left: pa.Schema, right: pa.Schema, *, streaming: bool = False
+    ) -> AggConfig:
+        """The query over two schemas that a call asks for, over the columns that it needs."""
+        group_by = call.group_by
+        return cls(
+            condition_text(call.on),
+            left,
+            right,
+            dict(group_by) if isinstance(group_by, dict) else group_by,
+            call.aggs,
+            window=call.checked_window(streaming=streaming),
+            order_by=call.order(),
+            self_join=call.self_join,
+            options=Options.parse(call.options),
+        ).pruned()
+
+    @cached_property
     def spec(self) -> AggSpec:
         """Groups and aggregates, checked."""
         schemas = (storage_schema(s) for s in (self.left_schema, self.right_schema))
@@ -77,25 +104,26 @@ class AggConfig:
 
         Both sides of a self-join are the same rows, so they keep the same columns.
         """
-        spec, core = self.spec(), self.core()
+        spec, join = self.spec, self.join
         needed: dict[Side, set[str]] = {}
         for side in SIDES:
             # The condition is compiled again, with the parts that decide nothing.
-            exprs = [core.condition.given]
-            exprs += [key.expr for part in core.parts for key in part.keys[side]]
-            needed[side] = {name for expr in exprs for name in expr.columns(side)}
+            needed[side] = {*join.condition.given.columns(side), *join.needed(side)}
             needed[side] |= spec.columns(side)
             if self.order_by is not None:
                 needed[side].add(self.order_by[SIDES.index(side)])
         if self.self_join:
             needed = dict.fromkeys(SIDES, needed["l"] | needed["r"])
         schemas = [
-            pa.schema([field for field in core.given[side] if field.name in needed[side]])
+            pa.schema([field for field in join.given[side] if field.name in needed[side]])
             for side in SIDES
         ]
+        if schemas == [self.left_schema, self.right_schema]:
+            return self
         return replace(self, left_schema=schemas[0], right_schema=schemas[1])
 
-    def core(self, share: Share | None = None) -> JoinCore:
+    @cached_property
+    def join(self) -> CompiledJoin:
         """The join, which lists no pairs; so its output's names do not matter."""
         names = {*self.left_schema.names, *self.right_schema.names}
         suffix = "_right"
@@ -112,11 +140,11 @@ class AggConfig:
             options=self.options,
             segments=SEGMENTS,
         )
-        return JoinCore(config, share)
+        return CompiledJoin(config)
 
-    def aggregator(self, share: Share | None = None) -> Aggregator:
+    def aggregator(self) -> Aggregator:
         """Ready for rows of these schemas."""
-        return Aggregator(self.core(share), self.spec())
+        return Aggregator(JoinState(self.join), self.spec)
 
 
 @dataclass(frozen=True)
@@ -148,8 +176,8 @@ class Asking:
 class Aggregator:
     """A join's matches as totals by group."""
 
-    def __init__(self, core: JoinCore, spec: AggSpec) -> None:
-        self.core, self.spec = core, spec
+    def __init__(self, state: JoinState, spec: AggSpec) -> None:
+        self.state, self.join, self.spec = state, state.join, spec
         self.group_sides = {side for group in spec.groups for side in group.expr.sides()}
         self.needs_pairs = _across(spec)
         self._states: list[State] = []
@@ -158,122 +186,127 @@ class Aggregator:
         self.asked = 0
         self.listed: dict[str, int] = {}
 
-    def run(
-        self,
-        left: pa.RecordBatch | None,
-        right: pa.RecordBatch | None,
-        *,
-        last: bool = False,
-        on_arrival: Any = None,
-        accept: Callable[[State], None] | None = None,
-    ) -> State:
-        """Take new rows in; what their matches add to the totals.
-
-        `accept` is given that before the rows are stored, and may refuse it by raising.
-        """
-        self._states = [State.nothing(self.spec)]
-
-        def done() -> None:
-            self._states = [merge(self._states)]
-            if accept is not None:
-                accept(self._states[0])
-
-        pieces = self._pieces(left) if last and self.core.config.self_join else None
-        for piece in pieces or [None]:
-            both = (left, right) if piece is None else (piece, piece)
-            self.core.visit(*both, self._step, last=last, on_arrival=on_arrival, done=done)
-        (change,), self._states = self._states, []
+    def run(self, left: pa.RecordBatch, right: pa.RecordBatch) -> State:
+        """The totals of two tables' matches; nothing will follow."""
+        change = State.nothing(self.spec)
+        for both in self._pieces(left) or [(left, right)]:
+            step = self.state.begin(*both, last=True)
+            change = merge([change, self.totals(step)])
+            self.state.commit(step)
         return change
 
-    def _pieces(self, rows: pa.RecordBatch | None) -> list[pa.RecordBatch] | None:
+    def totals(self, step: Step) -> State:
+        """What a step's matches add to the totals; its rows are not stored yet."""
+        return self._totals(step.unlisted_meetings())
+
+    def run_with(self, static: StaticJoin, rows: pa.RecordBatch) -> State:
+        """What new rows add that meet a table; nothing of them is kept."""
+        return self._totals([static.meeting(rows)])
+
+    def _totals(self, meetings: Iterable[Meeting]) -> State:
+        self._states = [State.nothing(self.spec)]
+        for meeting in meetings:
+            self._meet(meeting)
+        states, self._states = self._states, []
+        return merge(states)
+
+    def _pieces(self, rows: pa.RecordBatch) -> list[tuple[pa.RecordBatch, pa.RecordBatch]] | None:
         """The rows of a self-join in order and in pieces that fit into its count window.
 
         The rows of such a piece see each other, and few different ranges of the rows before it, so
-        that their arrival is not one more order to decide by (see `JoinCore._visits`).
+        that their arrival is not one more order to decide by (see `Step.unlisted_meetings`).
         """
-        window = self.core.config.window
-        if rows is None or not isinstance(window, CountWindow) or rows.num_rows <= window.size:
+        config = self.join.config
+        window = config.window
+        if not config.self_join or not isinstance(window, CountWindow):
+            return None
+        if rows.num_rows <= window.size:
             return None
         size = min(window.size // 2, PIECE_SLIDES * window.slide)
         if window.slide > window.size // 2 or rows.num_rows > size * MOST_PIECES:
             return None
-        (order, _), _ = self.core.ordering.places(rows, rows)
+        (order, _), _ = self.join.ordering.places(rows, rows)
         ordered = rows if order is None else rows.take(pa.array(order))
-        return [ordered.slice(at, size) for at in range(0, ordered.num_rows, size)]
+        pieces = [ordered.slice(at, size) for at in range(0, ordered.num_rows, size)]
+        return [(piece, piece) for piece in pieces]
 
-    def run_with(self, static: StaticJoin, rows: pa.RecordBatch) -> State:
-        """What new rows add that meet a table; nothing of them is kept."""
-        self._states = [State.nothing(self.spec)]
-        static.visit(rows, self._step)
-        states, self._states = self._states, []
-        return merge(states)
-
-    def _step(self, side: Side, batch: Batch, blocks: list[Block], see: See | None) -> None:
+    def _meet(self, meeting: Meeting) -> None:
         """New rows of one side meet blocks of the other."""
+        side, batch, see = meeting.side, meeting.batch, meeting.see
         if not len(batch):
             return
         rows = SideRows(batch.table, side, self.spec)
         state: State | None = None
-        for at, part in enumerate(self.core.parts):
+        for at, part in enumerate(self.join.parts):
             asking: Asking | None = None
             answering: Segment | None = None
-            for block in blocks:
+            for block in meeting.blocks:
                 if not block.rows or not len(batch.parts[at]):
                     continue
-                try:
-                    if self.needs_pairs:
-                        raise NeedsPairsError(self.needs_pairs)
-                    if part.residual is not None:
-                        raise NeedsPairsError(f"{part.residual} is decided by the pair")
-                    if len(self.group_sides) == 2:
-                        self._both(at, part, rows, batch, block, see)
-                    elif OTHER[side] in self.group_sides:
-                        answering = answering or self._new(at, part, batch, side)
-                        self._turned(at, part, rows, answering, block, see)
-                    else:
-                        state = state or rows.state()
-                        target = self._stored(at, part, block, OTHER[side])
-                        view = part.views[OTHER[side]]
-                        asking = asking or Asking.of(rows, view, batch.parts[at]).seeing(see)
-                        self._ask(asking, state, target)
+                refused: Refused | None = None
+                if self.needs_pairs:
+                    refused = Refused(self.needs_pairs)
+                elif part.residual is not None:
+                    refused = Refused(f"{part.residual} is decided by the pair")
+                elif len(self.group_sides) == 2:
+                    refused = self._both(at, part, rows, batch, block, see)
+                elif OTHER[side] in self.group_sides:
+                    answering = answering or self._new(at, part, batch, side)
+                    refused = self._turned(at, part, rows, answering, block, see)
+                else:
+                    state = state or rows.state()
+                    target = self._stored(at, part, block, OTHER[side])
+                    view = part.views[OTHER[side]]
+                    asking = asking or Asking.of(rows, view, batch.parts[at]).seeing(see)
+                    refused = self._ask(asking, state, target)
+                if refused is None:
                     self.asked += 1
-                except NeedsPairsError as reason:
-                    self.listed[str(reason)] = self.listed.get(str(reason), 0) + 1
+                else:
+                    self.listed[refused.why] = self.listed.get(refused.why, 0) + 1
                     self._list(at, part, rows, batch, block, see)
         if state is not None:
             few = 2 * np.count_nonzero(state.pairs) < state.size
             self._states.append(state.seen() if few else state)
 
-    def _ask(self, asking: Asking, state: State, target: Segment) -> None:
+    def _ask(self, asking: Asking, state: State, target: Segment) -> Refused | None:
         """Totals of the target's rows for each probe, and the probes' own values as often."""
         pairs = target.answer(asking.probe, self.spec, state, asking.codes, asking.apart)
+        if isinstance(pairs, Refused):
+            return pairs
         rows = asking.rows
         if rows.arrays():
             times = np.zeros(rows.table.num_rows, np.int64)
             times[asking.places] = pairs
             state.add_rows(rows.grouping.codes, times, rows.arrays())
+        return None
 
     def _turned(
         self, at: int, part: Part, rows: SideRows, target: Segment, block: Block, see: See | None
-    ) -> None:
+    ) -> Refused | None:
         """The stored rows have the groups: they ask, and the new rows answer."""
         asking = self._block_asking(at, part, block, OTHER[rows.side])
         state = asking.rows.state()
-        self._ask(asking.seeing(_seen_from(block, see, rows.table.num_rows)), state, target)
-        self._states.append(state.seen())
+        asking = asking.seeing(_seen_from(block, see, rows.table.num_rows))
+        refused = self._ask(asking, state, target)
+        if refused is None:
+            self._states.append(state.seen())
+        return refused
 
     def _both(
         self, at: int, part: Part, rows: SideRows, batch: Batch, block: Block, see: See | None
-    ) -> None:
+    ) -> Refused | None:
         """Groups of both sides: ask once for each group of one side, unless pairs are fewer."""
         other = OTHER[rows.side]
         stored = self._block_rows(block, other)
         target = self._stored(at, part, block, other)
         asking = Asking.of(rows, part.views[other], batch.parts[at]).seeing(see)
-        pairs = int(target.count(asking.probe, asking.apart).sum())
+        counted = target.count(asking.probe, asking.apart)
+        if isinstance(counted, Refused):
+            return counted
+        pairs = int(counted.sum())
         sizes = rows.grouping.size, stored.grouping.size
         if pairs * PAIR_NS < min(sizes) * max(len(batch), block.rows) * ASK_NS:
-            raise NeedsPairsError("groups of both sides are many for so few pairs")
+            return Refused("groups of both sides are many for so few pairs")
         if sizes[1] <= sizes[0]:
             view, answering = part.views[other], stored
             held = _part_rows(block, at, view)
@@ -283,24 +316,26 @@ class Aggregator:
             held, arrivals = batch.parts[at], Arrivals.dense(0, len(batch))
             asking = self._block_asking(at, part, block, other)
             asking = asking.seeing(_seen_from(block, see, len(batch)))
+        made: list[State] = []
         for group in range(answering.grouping.size):
             chosen = np.flatnonzero(answering.grouping.codes[held.rows] == group)
             some = held.take(chosen.astype(np.int32))
             index = PoJoin(view.shape, [some.keys[key] for key in view.stored], some.rows)
             segment = Segment(index, answering.table, answering.side, arrivals, None, self._mapper)
             state = asking.rows.state(answering, group)
-            self._ask(asking, state, segment)
-            self._states.append(state.seen())
+            refused = self._ask(asking, state, segment)
+            if refused is not None:
+                return refused
+            made.append(state.seen())
+        self._states += made
         self._compact()
+        return None
 
     def _list(
         self, at: int, part: Part, rows: SideRows, batch: Batch, block: Block, see: See | None
     ) -> None:
         """List the pairs and add them up chunk by chunk."""
-        core = self.core
-        joiner = Joiner(
-            (part,), core.layout, core.config.options.chunk_rows, core.joiner.threads, True
-        )
+        joiner = replace(self.join.joiner, parts=(part,), keep_rows=True)
         only = replace(block, indexes=[block.indexes[at]])
         stored = self._block_rows(block, OTHER[rows.side])
         totals = PairTotals(self.spec, rows, stored)
@@ -364,10 +399,10 @@ class Aggregator:
 
     @property
     def _mapper(self) -> Mapper:
-        if self.core.joiner.threads == 1:
+        if self.join.joiner.threads == 1:
             return one_by_one
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.core.joiner.threads)
+            self._pool = ThreadPoolExecutor(self.join.joiner.threads)
         pool = self._pool
         return lambda work, items: list(pool.map(work, items))
 

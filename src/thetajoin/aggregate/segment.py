@@ -36,8 +36,11 @@ from thetajoin.kernels.order import gather, inverse, order_of
 MOST_RANGES = 6
 
 
-class NeedsPairsError(Exception):
-    """The aggregates of some rows cannot be had without listing the matches; says why."""
+@dataclass(frozen=True)
+class Refused:
+    """Why the aggregates of some rows cannot be had without listing the matches."""
+
+    why: str
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,12 @@ class Segment:
             self.memo[key] = make()
         return self.memo[key]
 
-    def count(self, probe: Probe, apart: Int64 | None = None) -> Int64:
+    def count(self, probe: Probe, apart: Int64 | None = None) -> Int64 | Refused:
         """How many rows each probe matches; not the one with the arrival number `apart`."""
         memo = None if self.memo is None else self.memo.setdefault("counting", {})
         plane = Plane(self.index.size, [], [], memo, self.mapper)
-        pairs: Int64 = self._solved(probe, plane, apart).totals[0]
-        return pairs
+        found = self._solved(probe, plane, apart)
+        return found if isinstance(found, Refused) else found.totals[0]
 
     def answer(
         self,
@@ -80,14 +83,19 @@ class Segment:
         state: State,
         codes: Int64,
         apart: Int64 | None = None,
-    ) -> Int64:
+    ) -> Int64 | Refused:
         """Add each probe's matches to the state's group ``codes``; how many there were of each.
 
         The row with the arrival number `apart` is none of a probe's matches.
         """
-        plane, layout = self._kept("plane", lambda: self._plane(spec))
+        made = self._kept("plane", lambda: self._plane(spec))
+        if isinstance(made, Refused):
+            return made
+        plane, layout = made
         plane.mapper = self.mapper
         found = self._solved(probe, plane, apart)
+        if isinstance(found, Refused):
+            return found
         pairs: Int64 = found.totals[0]
         wide.count_at(codes, pairs, state.pairs)
         floats: dict[int, list[tuple[Piece, Int64]]] = {}
@@ -119,7 +127,7 @@ class Segment:
     def _array(self, spec: AggSpec, at: int) -> pa.Array:
         return evaluate_side(spec.terms[at].expr, self.side, self.table)
 
-    def _plane(self, spec: AggSpec) -> tuple[Plane, Layout]:
+    def _plane(self, spec: AggSpec) -> tuple[Plane, Layout] | Refused:
         """The terms' values in primary order: pieces to add up, ranks to take the least of."""
         rid, sums, ranks = self.index.rid, [], []
         layout = Layout([], [])
@@ -134,7 +142,7 @@ class Segment:
             elif term.kind == "sum":
                 pieces = pieces_of(array, self.index.size)
                 if pieces is None:
-                    raise NeedsPairsError(f"{term.expr} has values too far apart to add exactly")
+                    return Refused(f"{term.expr} has values too far apart to add exactly")
                 for piece in pieces:
                     layout.pieces.append((at, piece))
                     sums.append(gather(piece.values, rid))
@@ -145,7 +153,7 @@ class Segment:
         memo: dict[Any, Any] | None = None if self.memo is None else {}
         return Plane(self.index.size, sums, ranks, memo, self.mapper), layout
 
-    def _solved(self, probe: Probe, plane: Plane, apart: Int64 | None) -> Answer:
+    def _solved(self, probe: Probe, plane: Plane, apart: Int64 | None) -> Answer | Refused:
         """Each probe's matches, as totals and least ranks."""
         answer = Answer.empty(plane, probe.size)
         visible = probe.visible(self.arrivals) if self.index.size and probe.size else None
@@ -153,7 +161,7 @@ class Segment:
             return answer
         spans = self.index.spans(probe)
         if spans is None:
-            raise NeedsPairsError("two sets of equal keys share a hash")
+            return Refused("two sets of equal keys share a hash")
         axes = [
             Axis(order, *span, name=dim, rising=spans.rising.get(dim))
             for dim, order, span in spans.others
@@ -162,7 +170,7 @@ class Segment:
         if visible[0] and few is None:
             axes.append(self._arrival_axis(visible[1], visible[2]))
         if len(axes) + len(spans.excluded) + 1 > MOST_ORDERS:
-            raise NeedsPairsError(f"more than {MOST_ORDERS} orders of rows decide")
+            return Refused(f"more than {MOST_ORDERS} orders of rows decide")
         around = [
             (
                 Axis(order, spans.runs[0], span[0], name=("not", dim)),

@@ -14,14 +14,13 @@ from thetajoin.aggregate.groups import group_rows
 from thetajoin.aggregate.run import AggConfig
 from thetajoin.aggregate.state import State, merge, result
 from thetajoin.engine import snapshot as snapshots
+from thetajoin.engine.call import JoinCall
 from thetajoin.engine.intake import all_taken_in, conform
-from thetajoin.engine.options import Options
 from thetajoin.engine.restore import check_owed, read, refusing
 from thetajoin.engine.serial import serial
 from thetajoin.engine.spec import Side
-from thetajoin.engine.stream import LESS, check_order, check_window
+from thetajoin.engine.stream import LESS
 from thetajoin.errors import SnapshotError, enough_memory
-from thetajoin.predicate import condition_text
 from thetajoin.window.spec import Window, window_from_dict
 
 
@@ -61,16 +60,10 @@ class StreamAggregate:
         """Check everything that can be checked without rows."""
         self._lock = threading.RLock()
         self._given: dict[Side, pa.Schema] = {"l": left_schema, "r": right_schema}
-        self._config = AggConfig(
-            condition_text(on),
-            left_schema,
-            right_schema,
-            group_by,
-            aggs,
-            window=check_window(window),
-            order_by=check_order(order_by),
-            options=Options.parse(options),
-        ).pruned()
+        call = JoinCall(
+            on, window=window, order_by=order_by, group_by=group_by, aggs=aggs, options=options
+        )
+        self._config = AggConfig.of(call, left_schema, right_schema, streaming=True)
         self._aggregator = self._config.aggregator()
         self._state = State.nothing(self._aggregator.spec)
 
@@ -87,15 +80,12 @@ class StreamAggregate:
             self._needed(read[name], side) if name in read else None
             for name, side in (("left", "l"), ("right", "r"))
         ]
-        made: list[tuple[State, pa.Table]] = []
-
-        def accept(change: State) -> None:
-            change = change.seen()
-            state = merge([self._state, change])
-            made.append((state, result(_changed(state, change))))
-
-        self._aggregator.run(*batches, accept=accept)
-        self._state, table = made[0]
+        step = self._aggregator.state.begin(*batches)
+        change = self._aggregator.totals(step).seen()
+        totals = merge([self._state, change])
+        table = result(_changed(totals, change))
+        self._aggregator.state.commit(step)
+        self._state = totals
         return table
 
     def _needed(self, batch: pa.RecordBatch, side: Any) -> pa.RecordBatch:
@@ -106,7 +96,7 @@ class StreamAggregate:
     @serial
     def advance(self, watermark: Any) -> None:
         """Move event time to `watermark`: no row older than it will be taken in any more."""
-        for _ in self._aggregator.core.advance(watermark):
+        for _ in self._aggregator.state.advance(watermark):
             pass
 
     @serial
@@ -132,7 +122,7 @@ class StreamAggregate:
             early=[],
             owed=[self._state.to_batch()],
         )
-        return snapshots.write(saved, self._aggregator.core)
+        return snapshots.write(saved, self._aggregator.state)
 
     @classmethod
     def restore(cls, data: bytes) -> StreamAggregate:
@@ -154,7 +144,7 @@ class StreamAggregate:
                 right_schema=saved.schemas["right"],
                 **config["options"],
             )
-            fill(stream._aggregator.core)
+            fill(stream._aggregator.state)
             (totals,) = saved.owed
             check_owed([totals], stream._state.to_batch().schema)
             if not stream._aggregator.spec.groups and totals.num_rows != 1:

@@ -77,15 +77,17 @@ class _Window:
     def __init__(self, rows: int, new: int, matches: float, aggs: dict[str, str]) -> None:
         import thetajoin as tj
         from thetajoin.aggregate.run import AggConfig
-        from thetajoin.engine.core import JoinConfig, JoinCore
+        from thetajoin.engine.compiled import CompiledJoin, JoinConfig
         from thetajoin.engine.options import Options
+        from thetajoin.engine.state import JoinState
 
         self._shape, self._seed, self._new = (rows, matches), 100, new
         stored = correlated(rows, rows, matches, 7)
         options = Options(threads=1, merge="inline")
         window = tj.CountWindow(rows)
         schemas = stored.schema, stored.schema
-        self.listing = JoinCore(JoinConfig(Q1, *schemas, window=window, options=options))
+        listing = JoinConfig(Q1, *schemas, window=window, options=options)
+        self.listing = JoinState(CompiledJoin(listing))
         config = AggConfig(Q1, *schemas, "l.id", aggs, window=window, options=options)
         self.totals = config.aggregator()
         step = rows // 10
@@ -93,7 +95,7 @@ class _Window:
             batch = stored.slice(start, step).combine_chunks().to_batches()[0]
             for _ in self.listing.run(None, batch):
                 pass
-            self.totals.run(None, batch)
+            self._stored(None, batch)
 
     def rows(self) -> pa.RecordBatch:
         """New rows of the left side."""
@@ -107,7 +109,13 @@ class _Window:
 
     def count(self, rows: pa.RecordBatch) -> int:
         """The number of matches of each row, as a column; their sum."""
-        return int(self.totals.run(rows, None).pairs.sum())
+        return int(self._stored(rows, None).pairs.sum())
+
+    def _stored(self, left: pa.RecordBatch | None, right: pa.RecordBatch | None) -> Any:
+        step = self.totals.state.begin(left, right)
+        totals = self.totals.totals(step)
+        self.totals.state.commit(step)
+        return totals
 
 
 def _count(threads: int, scale: float) -> dict[str, Any]:
@@ -230,29 +238,29 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
     units that emit nothing there is the join's pipeline with such units, which has no second phase.
     """
     import thetajoin as tj
-    from thetajoin.bench.empty_unit import EmptyUnit
+    from thetajoin.bench.empty_unit import EmptyUnit, instead
     from thetajoin.bench.spark_stream import BATCH, WINDOW, Streams, alternating, joined, spark_on
-    from thetajoin.spark.aggregate import TotalsUnit, aggregate_frames
+    from thetajoin.spark import aggregate
 
     window, rows = int(WINDOW * scale), int(BATCH * scale)
     streams = Streams(spark_on(threads), rows, window, 10_000.0 * scale)
 
-    def aggregated(unit_class: Any) -> Any:
+    def aggregated(unit: Any) -> Any:
         left, right = (streams.side(seed).selectExpr("*", "id % 1000 AS g") for seed in (1, 2))
-        return aggregate_frames(
-            left,
-            right,
-            Q1,
-            group_by="l.g",
-            aggs={"n": "count(*)", "s": "sum(r.id)"},
-            window=tj.CountWindow(window, window // 10),
-            order_by="id",
-            options={"units": threads},
-            unit_class=unit_class,
-        )
+        with instead(aggregate, "TotalsUnit", unit):
+            return tj.join_agg(
+                left,
+                right,
+                Q1,
+                group_by="l.g",
+                aggs={"n": "count(*)", "s": "sum(r.id)"},
+                window=tj.CountWindow(window, window // 10),
+                order_by="id",
+                units=threads,
+            )
 
     queries = {
-        "aggregate": lambda: aggregated(TotalsUnit),
+        "aggregate": lambda: aggregated(aggregate.TotalsUnit),
         "empty": lambda: aggregated(EmptyUnit),
         "empty, one phase": lambda: joined(streams, window, "empty"),
     }

@@ -41,9 +41,8 @@ PARTS: dict[str, frozenset[str]] = {
     "window/*.py": frozenset({"__repr__"}),
     "engine/share.py": frozenset(),
     "engine/bands.py": frozenset(),
-    "engine/core.py": frozenset(
-        {"__init__", "_store", "_order_columns", "_kept", "_block", "_reconsider", "_moved"}
-    ),
+    "engine/state.py": frozenset({"__init__", "_block"}),
+    "engine/step.py": frozenset(),
     "index/interval.py": frozenset(),
     "index/arrivals.py": frozenset(),
     "spark/unit.py": frozenset({"metrics_frame", "frame", "coalesced"}),

@@ -103,23 +103,20 @@ class Streams:
 def joined(streams: Streams, window: int, unit: str = "join") -> Any:
     """The join of both streams, by its own units or by others that do less."""
     import thetajoin as tj
-    from thetajoin.bench.empty_unit import EchoUnit, EmptyUnit
-    from thetajoin.spark.stream import stream_join
+    from thetajoin.bench.empty_unit import EchoUnit, EmptyUnit, instead
+    from thetajoin.spark import stream
     from thetajoin.spark.unit import JoinUnit
 
     units = {"join": JoinUnit, "empty": EmptyUnit, "echo": EchoUnit}
-    return stream_join(
-        streams.side(1),
-        streams.side(2),
-        Q1,
-        how="inner",
-        window=tj.CountWindow(window),
-        order_by="id",
-        suffix="_right",
-        self_join=False,
-        options={"units": streams.session.sparkContext.defaultParallelism},
-        unit_class=units[unit],
-    )
+    with instead(stream, "JoinUnit", units[unit]):
+        return tj.join(
+            streams.side(1),
+            streams.side(2),
+            Q1,
+            window=tj.CountWindow(window),
+            order_by="id",
+            units=streams.session.sparkContext.defaultParallelism,
+        )
 
 
 def _plain(streams: Streams) -> Any:
@@ -251,7 +248,7 @@ def _work(cores: int, scale: float) -> dict[str, Any]:
     What does not become less with more units is what keeps a large cluster from being faster.
     """
     import thetajoin as tj
-    from thetajoin.engine.core import JoinConfig
+    from thetajoin.engine.compiled import JoinConfig
     from thetajoin.spark.spec import UnitSpec
 
     window, rows = int(WINDOW * scale), int(BATCH * scale) // 2
@@ -263,16 +260,16 @@ def _work(cores: int, scale: float) -> dict[str, Any]:
     schema = batch(1, 0).schema
     config = JoinConfig(Q1, schema, schema, window=tj.CountWindow(window), order_by=("id", "id"))
     specs = {number: UnitSpec.of(config, {}, units=number) for number in (1, 2, 4, 8)}
-    units = {number: [spec.core(u) for u in range(number)] for number, spec in specs.items()}
+    units = {number: [spec.state(u) for u in range(number)] for number, spec in specs.items()}
     taken: dict[int, list[list[float]]] = {number: [] for number in units}
     fill = _fill(window, 2 * rows)
     for number in range(fill + MEASURED):
         left, right = batch(1, number), batch(2, number)
-        for together, join_cores in units.items():
+        for together, states in units.items():
             seconds = []
-            for core in join_cores:
+            for state in states:
                 begun = time.thread_time()
-                for _ in core.run(left, right):
+                for _ in state.run(left, right):
                     pass
                 seconds.append(time.thread_time() - begun)
             if number >= fill:

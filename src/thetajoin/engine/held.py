@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.engine.block import Block
-from thetajoin.engine.core import JoinCore
-from thetajoin.engine.intake import conform, stored
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.joiner import Joiner
-from thetajoin.engine.rows import Batch, PartRows, make_batch
+from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.engine.spec import OTHER, Side
 
 Singles = Literal["none", "matched", "unmatched"]
@@ -38,7 +37,7 @@ class HeldJoin:
 
     def __init__(
         self,
-        core: JoinCore,
+        join: CompiledJoin,
         held: Side,
         rows: pa.RecordBatch,
         *,
@@ -46,30 +45,23 @@ class HeldJoin:
         singles: Singles = "none",
     ) -> None:
         """Key the held rows, and index them where pairs are wanted. O(n log n)."""
-        self._core, self._held = core, held
+        self._join, self._held = join, held
         self._pairs, self._singles = pairs, singles
-        self._batch = self._keyed(rows, held)
+        self._batch = join.keyed(rows, held)
         self._matched = np.zeros(len(self._batch), np.bool_)
         self._block = self._index(self._batch, held) if pairs else None
 
-    def _keyed(self, rows: pa.RecordBatch, side: Side) -> Batch:
-        core = self._core
-        given = stored(conform(rows, core.given[side], side), core.schemas[side])
-        return make_batch(given, side, core.parts, list(given.schema.names))
-
     def _index(self, batch: Batch, side: Side) -> Block:
-        clock = self._core.clock
-        times = None if clock is None else clock.times(batch.table, side)[0]
-        return self._core.stores[side].block_of(batch, times)
+        return self._join.new_store(side).block_of(batch, self._join.times(batch.table, side))
 
     def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The pairs that a chunk of the other side gives."""
-        chunk = self._keyed(rows, OTHER[self._held])
+        chunk = self._join.keyed(rows, OTHER[self._held])
         if self._block is None:
             self._mark(chunk)
             return
-        most = self._core.config.options.chunk_rows
-        joiner = bounded(self._core.joiner, most, self._batch.table, chunk.table)
+        most = self._join.config.options.chunk_rows
+        joiner = bounded(self._join.joiner, most, self._batch.table, chunk.table)
         for found in joiner.probe(chunk, OTHER[self._held], [self._block]):
             if self._singles != "none":
                 self._matched[found.stored_rows] = True
@@ -83,7 +75,7 @@ class HeldJoin:
             self._batch.table,
             tuple(_where(part, ~self._matched[part.rows]) for part in self._batch.parts),
         )
-        for found in self._core.joiner.probe(
+        for found in self._join.joiner.probe(
             waiting, self._held, [block], once=True, want_output=False
         ):
             self._matched[found.probe_rows] = True
@@ -94,10 +86,10 @@ class HeldJoin:
             return
         wanted = self._matched if self._singles == "matched" else ~self._matched
         rows = np.flatnonzero(wanted).astype(np.int32)
-        step = self._core.config.options.chunk_rows
+        step = self._join.config.options.chunk_rows
         for start in range(0, len(rows), step):
             chunk = rows[start : start + step]
-            yield self._core.layout.single(self._held, self._batch.table, chunk)
+            yield self._join.layout.single(self._held, self._batch.table, chunk)
 
 
 def _where(part: PartRows, mask: np.ndarray) -> PartRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -53,7 +54,7 @@ class Options:
         return self.threads or available_cores()
 
     @classmethod
-    def parse(cls, given: dict[str, Any]) -> Options:
+    def parse(cls, given: Mapping[str, Any]) -> Options:
         """Check names and values.
 
         >>> Options.parse({"thread": 2})

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.engine.block import rows_without_columns
-from thetajoin.engine.core import SIDES, Counters, JoinCore
 from thetajoin.engine.intake import NAMES, conform
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.snapshot import DIGEST, HEADER, MAGIC, VERSION, Saved
-from thetajoin.engine.spec import Side
+from thetajoin.engine.spec import SIDES, Side
+from thetajoin.engine.state import Counters, JoinState
 from thetajoin.errors import SnapshotError
 from thetajoin.index.arrivals import Arrivals
 
@@ -49,8 +49,8 @@ def refusing() -> Iterator[None]:
         raise SnapshotError(f"the snapshot's content is not as expected: {reason}") from error
 
 
-def read(data: Any) -> tuple[Saved, Callable[[JoinCore], None]]:
-    """What was saved, and a function that puts the stored rows into a new core; O(rows held)."""
+def read(data: Any) -> tuple[Saved, Callable[[JoinState], None]]:
+    """What was saved, and a function that puts the stored rows into a new state; O(rows held)."""
     header, reader = _open(data)
     schemas = _the(header, "schemas", dict)
     saved = Saved(
@@ -67,7 +67,7 @@ def read(data: Any) -> tuple[Saved, Callable[[JoinCore], None]]:
             raise _wrong("rows that wait for the other side's columns")
         what, at = item
         saved.early.append(_early(what, at, saved, reader))
-    return saved, lambda core: _fill(core, _the(header, "core", dict), reader)
+    return saved, lambda state: _fill(state, _the(header, "core", dict), reader)
 
 
 def check_owed(owed: list[pa.RecordBatch], schema: pa.Schema) -> None:
@@ -187,25 +187,25 @@ def _early(what: Any, at: Any, saved: Saved, reader: _Reader) -> tuple[str, Any]
     return what, conform(batch, schema, "l" if what == "left" else "r")
 
 
-def _fill(core: JoinCore, header: dict[str, Any], reader: _Reader) -> None:
+def _fill(state: JoinState, header: dict[str, Any], reader: _Reader) -> None:
     watermark = header.get("watermark")
     if watermark is not None:
         watermark = _the(header, "watermark", int)
-        if core.clock is None:
+        if state.join.clock is None:
             raise _wrong("a watermark without a time window")
-    core.watermark = watermark
+    state.watermark = watermark
     counters = _the(header, "counters", dict)
     known = {field.name for field in fields(Counters)} & counters.keys()
-    core.counters = Counters(**{name: _count(counters, name) for name in known})
+    state.counters = Counters(**{name: _count(counters, name) for name in known})
     stores = _the(header, "stores", dict)
     for side in SIDES:
-        _fill_store(core, side, _the(stores, side, dict), reader)
+        _fill_store(state, side, _the(stores, side, dict), reader)
 
 
-def _fill_store(core: JoinCore, side: Side, saved: dict[str, Any], reader: _Reader) -> None:
-    store, count = core.stores[side], _count(saved, "count")
-    names = core._kept(side)
-    schema = pa.schema([core.schemas[side].field(name) for name in names])
+def _fill_store(state: JoinState, side: Side, saved: dict[str, Any], reader: _Reader) -> None:
+    store, count = state.stores[side], _count(saved, "count")
+    names = state.join.kept(side)
+    schema = pa.schema([state.join.schemas[side].field(name) for name in names])
     last = -1
     for at in _the(saved, "blocks", list):
         if not isinstance(at, dict):
@@ -217,8 +217,8 @@ def _fill_store(core: JoinCore, side: Side, saved: dict[str, Any], reader: _Read
         if arrivals.first <= last or arrivals.last >= count:
             raise _wrong("arrival numbers are not in order")
         last = arrivals.last
-        batch = make_batch(table, side, core.parts, names)
-        times = None if core.clock is None else core.clock.times(table, side)[0]
+        batch = make_batch(table, side, state.join.parts, names)
+        times = None if state.join.clock is None else state.join.clock.times(table, side)[0]
         block = store.block_of(batch, times, arrivals=arrivals)
         if (at.get("settled") is not None) != store.config.owes:
             raise _wrong(f"marks of the {NAMES[side]} side's rows")

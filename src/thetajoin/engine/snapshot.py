@@ -16,7 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.engine.core import SIDES, JoinCore
+from thetajoin.engine.spec import SIDES
+from thetajoin.engine.state import JoinState
 
 MAGIC = b"thetajoin\x00"
 VERSION = 1
@@ -48,7 +49,7 @@ class _Writer:
         return {"part": len(self.parts) - 1, "rows": batch.num_rows}
 
 
-def write(saved: Saved, core: JoinCore | None) -> bytes:
+def write(saved: Saved, state: JoinState | None) -> bytes:
     """Everything as bytes; O(rows held)."""
     writer = _Writer()
     header: dict[str, Any] = {
@@ -63,12 +64,12 @@ def write(saved: Saved, core: JoinCore | None) -> bytes:
         ],
         "owed": [writer.put(batch) for batch in saved.owed],
     }
-    if core is not None:
-        core.close()
+    if state is not None:
+        state.close()
         header["core"] = {
-            "watermark": core.watermark,
-            "counters": asdict(core.counters),
-            "stores": {side: _store(core, side, writer) for side in SIDES},
+            "watermark": state.watermark,
+            "counters": asdict(state.counters),
+            "stores": {side: _store(state, side, writer) for side in SIDES},
         }
     header["lengths"] = [len(part) for part in writer.parts]
     text = json.dumps(header).encode()
@@ -83,8 +84,8 @@ def _scalar(value: Any, writer: _Writer) -> dict[str, int]:
     return writer.put(pa.RecordBatch.from_arrays([array], names=["watermark"]))
 
 
-def _store(core: JoinCore, side: Any, writer: _Writer) -> dict[str, Any]:
-    store = core.stores[side]
+def _store(state: JoinState, side: Any, writer: _Writer) -> dict[str, Any]:
+    store = state.stores[side]
     blocks = []
     for block in store.blocks():
         settled = None

@@ -22,6 +22,7 @@ from thetajoin.window.spec import TimeUnit, TimeWindow, Window
 
 Side = Literal["l", "r"]
 Nan = Literal["high", "low", "drop"]
+SIDES: tuple[Side, Side] = ("l", "r")
 OTHER: dict[Side, Side] = {"l": "r", "r": "l"}
 _MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 

@@ -9,21 +9,19 @@ from typing import Any
 import pyarrow as pa
 
 from thetajoin.engine import snapshot as snapshots
-from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.call import check_order, check_window, refuse_endless
+from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.intake import all_taken_in, conform
 from thetajoin.engine.layout import How, check_suffix, parse_how
 from thetajoin.engine.options import Options
 from thetajoin.engine.restore import check_owed, read, refusing
 from thetajoin.engine.serial import serial
-from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, WindowError, enough_memory
+from thetajoin.engine.state import JoinState
+from thetajoin.errors import SchemaError, ThetaJoinError, WindowError, enough_memory
 from thetajoin.predicate import condition_text
-from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow, Window, window_from_dict
+from thetajoin.window.spec import TimeWindow, Window, window_from_dict
 
 LESS = "push fewer rows at a time, or choose a shorter window"
-NO_WINDOW = (
-    "a stream needs a window: TimeWindow('10 minutes', time='ts'), CountWindow(1000) or "
-    "FullHistory()"
-)
 
 
 @dataclass(frozen=True)
@@ -48,36 +46,6 @@ class StreamStats:
     segments: int
     merges: int
     index_bytes: int
-
-
-def check_window(window: Any) -> Window:
-    """The window, or an error that names the choices."""
-    if window is None:
-        raise WindowError(NO_WINDOW)
-    if not isinstance(window, TimeWindow | CountWindow | FullHistory):
-        raise WindowError(f"window={window!r} is no window: {NO_WINDOW}")
-    return window
-
-
-def refuse_endless(window: Window, how: How) -> None:
-    """Refuse a stream whose unmatched rows would never come."""
-    if isinstance(window, FullHistory) and how in ("left", "right", "full", "anti"):
-        raise WindowError(
-            f"how={how!r} with FullHistory() would never give an unmatched row, since a later "
-            "row may always match: use a TimeWindow or a CountWindow"
-        )
-
-
-def check_order(order_by: Any) -> tuple[str, str] | None:
-    """One column name for both sides, or one for each."""
-    match order_by:
-        case None:
-            return None
-        case str():
-            return order_by, order_by
-        case (str() as left, str() as right):
-            return left, right
-    raise OptionError(f"order_by={order_by!r}: give a column name, or a pair, one per side")
 
 
 def check_given_schema(schema: Any, name: str) -> pa.Schema | None:
@@ -133,15 +101,15 @@ class StreamJoin:
             "right": check_given_schema(right_schema, "right"),
         }
         self._early: list[tuple[str, Any]] = []
-        self._core: JoinCore | None = None
+        self._state: JoinState | None = None
         self._owed: list[pa.RecordBatch] = []
         self._finished = False
         if left_schema is not None and right_schema is not None:
-            self._core = self._make_core(left_schema, right_schema)[0]
+            self._state = self._make_state(left_schema, right_schema)[0]
 
-    def _make_core(
+    def _make_state(
         self, left: pa.Schema, right: pa.Schema
-    ) -> tuple[JoinCore, list[pa.RecordBatch]]:
+    ) -> tuple[JoinState, list[pa.RecordBatch]]:
         """The join itself, and the output of what had to wait for it."""
         config = JoinConfig(
             self._on,
@@ -153,24 +121,24 @@ class StreamJoin:
             suffix=self._suffix,
             options=self._options,
         )
-        core = JoinCore(config)
+        state = JoinState(CompiledJoin(config))
         output: list[pa.RecordBatch] = []
         for at, (what, value) in enumerate(self._early):
             if what == "watermark":
                 try:
-                    output += core.advance(value)
+                    output += state.advance(value)
                 except WindowError:
                     del self._early[at]  # refused as late as it is, and not again
                     raise
             else:
-                output += core.run(*((value, None) if what == "left" else (None, value)))
-        return core, output
+                output += state.run(*((value, None) if what == "left" else (None, value)))
+        return state, output
 
     @property
     @serial
     def schema(self) -> pa.Schema | None:
         """The output's schema, once both inputs' are known."""
-        return None if self._core is None else self._core.layout.schema
+        return None if self._state is None else self._state.join.layout.schema
 
     @serial
     @enough_memory(LESS)
@@ -184,11 +152,11 @@ class StreamJoin:
         given = {"left": left, "right": right}
         batches: dict[str, pa.RecordBatch | None] = {"left": None, "right": None}
         batches |= all_taken_in({name: table for name, table in given.items() if table is not None})
-        if self._core is None:
+        if self._state is None:
             return self._push_early(batches)
-        output = list(self._core.run(batches["left"], batches["right"]))
+        output = list(self._state.run(batches["left"], batches["right"]))
         owed, self._owed = self._owed, []
-        return self._core.layout.table([*owed, *output])
+        return self._state.join.layout.table([*owed, *output])
 
     def _push_early(self, batches: dict[str, pa.RecordBatch | None]) -> pa.Table:
         """Before both schemas are known, rows wait in the order they came."""
@@ -203,10 +171,10 @@ class StreamJoin:
             self._schemas = schemas
             self._early += [(name, batch) for name, batch in batches.items() if batch is not None]
             return pa.table({})
-        core, owed = self._make_core(left, right)
-        output = list(core.run(batches["left"], batches["right"]))
-        self._core, self._schemas, self._early = core, schemas, []
-        return core.layout.table([*owed, *output])
+        state, owed = self._make_state(left, right)
+        output = list(state.run(batches["left"], batches["right"]))
+        self._state, self._schemas, self._early = state, schemas, []
+        return state.join.layout.table([*owed, *output])
 
     @serial
     def advance(self, watermark: Any) -> None:
@@ -219,24 +187,24 @@ class StreamJoin:
         self._check_open()
         if not isinstance(self._window, TimeWindow):
             raise WindowError("advance() moves event time: the join needs a TimeWindow for that")
-        if self._core is None:
+        if self._state is None:
             self._early.append(("watermark", watermark))
         else:
-            self._owed += list(self._core.advance(watermark))
+            self._owed += list(self._state.advance(watermark))
 
     @serial
     @enough_memory(LESS)
     def finish(self) -> pa.Table:
         """End both streams and return what outer and anti joins still owe."""
         self._check_open()
-        if self._core is None:
+        if self._state is None:
             left, right = self._schemas["left"], self._schemas["right"]
             if left is None or right is None:
                 return self._finish_early()
-            self._core, self._owed = self._make_core(left, right)
+            self._state, self._owed = self._make_state(left, right)
         self._finished = True
         owed, self._owed = self._owed, []
-        return self._core.layout.table([*owed, *self._core.finish()])
+        return self._state.join.layout.table([*owed, *self._state.finish()])
 
     def _finish_early(self) -> pa.Table:
         """One side never came and its columns are unknown: fine unless rows are owed with them."""
@@ -260,15 +228,15 @@ class StreamJoin:
     @serial
     def stats(self) -> StreamStats:
         """Counts since the start, and what is held now."""
-        core = self._core
-        if core is None:
+        state = self._state
+        if state is None:
             rows = {"left": 0, "right": 0, "watermark": 0}
             for what, value in self._early:
                 rows[what] += value.num_rows if what != "watermark" else 0
             held = rows["left"], rows["right"]
             return StreamStats(*held, 0, 0, 0, 0, *held, 0, 0, 0)
-        left, right = core.stores["l"], core.stores["r"]
-        counters = core.counters
+        left, right = state.stores["l"], state.stores["r"]
+        counters = state.counters
         return StreamStats(
             left_rows=left.count,
             right_rows=right.count,
@@ -293,7 +261,7 @@ class StreamJoin:
         self._check_open()
         saved = snapshots.Saved(
             config={
-                "on": self._core.condition.sql if self._core else condition_text(self._on),
+                "on": self._state.join.condition.sql if self._state else condition_text(self._on),
                 "how": self._how,
                 "window": self._window.to_dict(),
                 "order_by": self._order_by,
@@ -304,7 +272,7 @@ class StreamJoin:
             early=self._early,
             owed=self._owed,
         )
-        return snapshots.write(saved, self._core)
+        return snapshots.write(saved, self._state)
 
     @classmethod
     def restore(cls, data: bytes) -> StreamJoin:
@@ -326,7 +294,7 @@ class StreamJoin:
                 **config["options"],
             )
             join._early, join._owed = saved.early, saved.owed
-            if join._core is not None:
-                check_owed(saved.owed, join._core.layout.schema)
-                fill(join._core)
+            if join._state is not None:
+                check_owed(saved.owed, join._state.join.layout.schema)
+                fill(join._state)
             return join

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.batch.keys import BytesKey, Int64
-from thetajoin.engine.core import SIDES, JoinCore
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.rows import PartRows, make_batch
-from thetajoin.engine.spec import OTHER, Part, Side, View
+from thetajoin.engine.spec import OTHER, SIDES, Part, Side, View
+from thetajoin.engine.state import JoinState
 from thetajoin.engine.store import Store
 from thetajoin.index.interval import Interval
 from thetajoin.lab.catalog import NAMES, suits
@@ -129,31 +130,31 @@ def reach_of(view: View, stored: PartRows, probes: PartRows) -> tuple[float, boo
     return float(np.maximum(inside, 0).mean() / rows.size), growing
 
 
-def tuner(core: JoinCore) -> Callable[[Side, int], None] | None:
+def tuner(state: JoinState) -> Callable[[Side, int], None] | None:
     """What a join under ``index="auto"`` calls when it has taken rows of a side in."""
-    if core.config.options.index != AUTO:
+    if state.join.config.options.index != AUTO:
         return None
     watches = {side: Watch() for side in SIDES}
 
     def tune(side: Side, rows: int) -> None:
-        watch, store = watches[side], core.stores[side]
+        watch, store = watches[side], state.stores[side]
         watch.see(rows)
         if not watch.due(store):
             return
-        views = [part.views[side] for part in core.parts]
-        name = watch.decide(store, views, *look(store, core.stores[OTHER[side]], core.parts))
+        views = [part.views[side] for part in state.join.parts]
+        name = watch.decide(store, views, *look(store, state.stores[OTHER[side]], state.join.parts))
         if name is not None:
-            core.stores[side] = moved(core, store, name)
+            state.stores[side] = moved(state.join, store, name)
 
     return tune
 
 
-def moved(core: JoinCore, store: Store, name: str) -> Store:
+def moved(join: CompiledJoin, store: Store, name: str) -> Store:
     """The rows of a store under another structure; O(rows log rows)."""
     store.settle_merge(wait=True)
-    new = core.new_store(store.side, name, {})
+    new = join.new_store(store.side, name, {})
     for block in store.blocks():
-        batch = make_batch(block.table, store.side, core.parts, list(block.table.schema.names))
+        batch = make_batch(block.table, store.side, join.parts, list(block.table.schema.names))
         block_there = new.block_of(batch, block.times, arrivals=block.arrivals)
         block_there.settled = block.settled
         new.add(block_there)
@@ -162,19 +163,19 @@ def moved(core: JoinCore, store: Store, name: str) -> Store:
 
 
 def explained(
-    core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch
+    join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
 ) -> tuple[str, str | None]:
     """The structure for the right side's rows if both tables came as one batch, and why."""
-    asked = core.config.options.index
-    views = [part.views["r"] for part in core.parts]
+    asked = join.config.options.index
+    views = [part.views["r"] for part in join.parts]
     able = [name for name in NAMES if suits(name, [view.shape for view in views]) is None]
     rows = max(1, right.num_rows)
-    window = core.config.window
+    window = join.config.window
     held = min(rows, window.size) if isinstance(window, CountWindow) else rows
     reach, growing = 0.0, False
     if len(views) == 1 and left.num_rows and right.num_rows:
-        held_rows = make_batch(sample_of(right, SAMPLE_ROWS), "r", core.parts, []).parts[0]
-        probes = make_batch(sample_of(left, SAMPLE_ROWS), "l", core.parts, []).parts[0]
+        held_rows = make_batch(sample_of(right, SAMPLE_ROWS), "r", join.parts, []).parts[0]
+        probes = make_batch(sample_of(left, SAMPLE_ROWS), "l", join.parts, []).parts[0]
         reach, growing = reach_of(views[0], held_rows, probes)
     keys = max((len(view.shape.dims) for view in views), default=1)
     work = Workload(max(1, left.num_rows), held, keys, reach, growing)

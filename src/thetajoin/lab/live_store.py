@@ -6,7 +6,7 @@ probe asks the structures once, and what they find is dealt out to the pieces th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -27,11 +27,9 @@ from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import Mapper, PoJoin
-from thetajoin.index.shape import Shape
 from thetajoin.lab import catalog
 from thetajoin.lab.kernels.linked import deal
 from thetajoin.lab.structures.structure import Structure
-from thetajoin.registry import AUTO, PO_JOIN
 
 Positions = NDArray[np.int32]
 # A piece is joined with the one before it while that is at most `STEP` times as large, up to a
@@ -43,12 +41,6 @@ STEP, SHARE, SMALLEST = 8, 8, 4096
 GATHERED = 4096
 # Row numbers are int32; past this the structures are filled anew.
 LARGEST = 1 << 30
-
-
-def store_class(index: str, shapes: Iterable[Shape], condition: str) -> type[Store]:
-    """What keeps a side's rows under an index; refuses one that cannot serve the condition."""
-    catalog.check_suits(index, shapes, condition)
-    return Store if index in (AUTO, PO_JOIN) else LiveStore
 
 
 class AllPieces(Block):

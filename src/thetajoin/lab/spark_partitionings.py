@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.engine.core import JoinCore
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.rows import evaluate_side, make_batch
 from thetajoin.engine.spec import OTHER, Side
 from thetajoin.errors import OptionError
@@ -24,7 +24,7 @@ from thetajoin.planner.routes import changed
 from thetajoin.predicate import Comparison
 from thetajoin.spark.batch.route import sent
 from thetajoin.spark.batch.summary import Summary
-from thetajoin.spark.batch.worker import chunks, core_of
+from thetajoin.spark.batch.worker import chunks, compiled_of
 from thetajoin.spark.spec import UnitSpec
 
 Floats = NDArray[np.float64]
@@ -44,18 +44,18 @@ class NamedPlan:
         return max(1, int(self.cells.max(initial=-1)) + 1)
 
 
-def the_comparison(core: JoinCore, name: str) -> Comparison:
+def the_comparison(compiled: CompiledJoin, name: str) -> Comparison:
     """The one comparison that the paper's partitionings work on."""
-    source = core.parts[0].source
+    source = compiled.parts[0].source
     numbers = [c for c in source.comparisons if _is_number(c.type)]
     if (
-        len(core.parts) > 1
+        len(compiled.parts) > 1
         or len(source.comparisons) != 1
         or source.differences
         or len(numbers) != 1
         or numbers[0].op not in OPERATORS
-        or core.config.how != "inner"
-        or core.clock is not None
+        or compiled.config.how != "inner"
+        or compiled.clock is not None
     ):
         raise OptionError(
             f"partitioning={name!r} takes an inner join on one comparison of numbers with < <= > "
@@ -70,11 +70,11 @@ def _is_number(type_: pa.DataType) -> bool:
 
 
 def plan_named(
-    core: JoinCore, name: str, how: Partitioning, seen: dict[Side, Summary]
+    compiled: CompiledJoin, name: str, how: Partitioning, seen: dict[Side, Summary]
 ) -> NamedPlan:
     """Partition the samples, and keep the cuts."""
-    op = the_comparison(core, name).op
-    values = {side: _values(core, side, summary.sample) for side, summary in seen.items()}
+    op = the_comparison(compiled, name).op
+    values = {side: _values(compiled, side, summary.sample) for side, summary in seen.items()}
     sample = {side: v[np.isfinite(v)] for side, v in values.items()}
     cuts = cuts_of(partition(sample["l"], sample["r"], op, how))
     low = [np.concatenate([[-np.inf], c]) for c in cuts]
@@ -92,9 +92,9 @@ def plan_named(
     return NamedPlan({"l": cuts[0], "r": cuts[1]}, cells, outside)
 
 
-def _values(core: JoinCore, side: Side, batch: pa.RecordBatch) -> Floats:
+def _values(compiled: CompiledJoin, side: Side, batch: pa.RecordBatch) -> Floats:
     """The compared values as doubles, whose order never contradicts theirs; NULL is NaN."""
-    comparison = core.parts[0].source.comparisons[0]
+    comparison = compiled.parts[0].source.comparisons[0]
     expr = comparison.left if side == "l" else comparison.right
     array = evaluate_side(expr, side, batch).cast(pa.float64(), safe=False)
     values: Floats = array.fill_null(float("nan")).to_numpy(zero_copy_only=False)
@@ -107,18 +107,18 @@ def named_router(
     """A function for `mapInArrow` that sends each row to all cells of its partition."""
 
     def route(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        core = core_of(spec)
+        compiled = compiled_of(spec)
         cells = plan.cells if side == "l" else plan.cells.T
-        for chunk in chunks(batches, core.given[side]):
-            batch = make_batch(chunk, side, core.parts, [])
+        for chunk in chunks(batches, compiled.given[side]):
+            batch = make_batch(chunk, side, compiled.parts, [])
             kept: NDArray[Any] = batch.parts[0].rows
             if plan.outside is not None:
-                keyed = Rows(sights_of(core), side, batch)
+                keyed = Rows(sights_of(compiled), side, batch)
                 # The other side's rows were filtered by where this one's were.
                 if not plan.outside[OTHER[side]].holds(0, keyed.columns[0], 0):
                     raise changed(side)
                 kept = keyed.matching(plan.outside[side], 0)
-            part = np.searchsorted(plan.cuts[side], _values(core, side, chunk)[kept], "right")
+            part = np.searchsorted(plan.cuts[side], _values(compiled, side, chunk)[kept], "right")
             for number in np.unique(part):
                 rows = chunk.take(pa.array(kept[part == number]))
                 yield from sent(rows, cells[number][cells[number] >= 0], side == "l")

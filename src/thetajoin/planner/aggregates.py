@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from thetajoin.aggregate.run import Aggregator
 from thetajoin.aggregate.solve import MOST_ORDERS
-from thetajoin.engine.core import JoinCore
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.spec import Part
 from thetajoin.planner.plan import Plan
 from thetajoin.window.spec import CountWindow
@@ -66,12 +66,12 @@ def plan_aggregates(aggregator: Aggregator, join: Plan) -> AggPlan:
         join=join,
         groups=tuple(group.expr.sql() for group in spec.groups),
         outputs=tuple(f"{output.text} AS {output.name}" for output in spec.outputs),
-        ways=tuple(_way(aggregator, part) for part in aggregator.core.parts),
+        ways=tuple(_way(aggregator, part) for part in aggregator.join.parts),
     )
 
 
 def _way(aggregator: Aggregator, part: Part) -> WayPlan:
-    orders = max(1, _orders(aggregator.core, part))
+    orders = max(1, _orders(aggregator.join, part))
     if aggregator.needs_pairs:
         return WayPlan("pairs", orders, aggregator.needs_pairs)
     if part.residual is not None:
@@ -85,7 +85,7 @@ def _way(aggregator: Aggregator, part: Part) -> WayPlan:
     return WayPlan("totals", orders, "")
 
 
-def _orders(core: JoinCore, part: Part) -> int:
+def _orders(join: CompiledJoin, part: Part) -> int:
     """Sorted orders in which a probe asks for a range."""
     ordered = sum(not dim.equal for dim in part.views["r"].shape.dims)
-    return ordered + isinstance(core.config.window, CountWindow)
+    return ordered + isinstance(join.config.window, CountWindow)

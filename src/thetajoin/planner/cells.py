@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
-from thetajoin.engine.core import JoinCore
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.spec import OTHER, Side
 from thetajoin.index.arrivals import Arrivals
@@ -253,7 +253,7 @@ def _dealt(group: Group, limit: float, owes: bool, most_held: int) -> Group:
 
 
 def makespan(groups: list[Group], cores: int) -> float:
-    """When the last core is done, if the dearest cells are begun first."""
+    """When the last compiled is done, if the dearest cells are begun first."""
     costs = sorted((g.cost + CELL_COST for g in groups for _ in range(g.cells)), reverse=True)
     busy = [0.0] * cores
     for cost in costs:
@@ -273,16 +273,16 @@ def _number(groups: list[Group], dropped: tuple[bool, ...]) -> tuple[tuple[int, 
 
 
 def sample_matches(
-    core: JoinCore, held: Side, samples: dict[Side, pa.RecordBatch]
+    compiled: CompiledJoin, held: Side, samples: dict[Side, pa.RecordBatch]
 ) -> tuple[Places, Int64]:
     """Places of the held sample's rows, and how many rows of the other sample each matches.
 
     A residual filter is not applied, so that this is too many rather than too few.
     """
     other = OTHER[held]
-    batches = {side: make_batch(samples[side], side, core.parts, []) for side in (held, other)}
+    batches = {side: make_batch(samples[side], side, compiled.parts, []) for side in (held, other)}
     counts = np.zeros(len(batches[held]), np.int64)
-    for at, part in enumerate(core.parts):
+    for at, part in enumerate(compiled.parts):
         view, probes, rows = part.views[other], batches[held].parts[at], batches[other].parts[at]
         index = PoJoin(view.shape, [rows.keys[key] for key in view.stored], rows.rows)
         probe = Probe(view.intervals(probes.keys), len(probes))
@@ -290,6 +290,6 @@ def sample_matches(
         for stream in index.pairs(probe, arrivals, room=1 << 16):
             for found, _ in stream:
                 np.add.at(counts, probes.rows[found], 1)
-    sight = Sight(core.parts[0])
+    sight = Sight(compiled.parts[0])
     columns = sight.columns(held, batches[held].parts[0])
     return places(sight, held, batches[held], columns), counts

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64, Key, mixed
 from thetajoin.engine.bands import Distance, FloatBand
-from thetajoin.engine.core import JoinCore
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.rows import Batch, PartRows
 from thetajoin.engine.spec import OTHER, Part, Side
 from thetajoin.index.interval import Interval, interval_around, interval_of
@@ -150,9 +150,9 @@ class Sight:
         return equal, min(ordered)[2] if ordered else None
 
 
-def sights_of(core: JoinCore) -> tuple[Sight, ...]:
+def sights_of(compiled: CompiledJoin) -> tuple[Sight, ...]:
     """How a join's conjunctions tell rows apart."""
-    return tuple(Sight(part) for part in core.parts)
+    return tuple(Sight(part) for part in compiled.parts)
 
 
 def _two_sided(asks: tuple[object, ...]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from thetajoin.engine.core import JoinCore
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import storage_schema, stored
 from thetajoin.engine.rows import make_batch
 from thetajoin.index.arrivals import Arrivals
@@ -93,18 +93,18 @@ class Plan:
         return "\n".join(head)
 
 
-def make_plan(core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch) -> Plan:
+def make_plan(compiled: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch) -> Plan:
     """Plan a join from its compiled form and a sample of both inputs."""
     samples = sample_of(left, SAMPLE_ROWS), sample_of(right, SAMPLE_ROWS)
-    parts = tuple(_plan_part(core, at, *samples) for at in range(len(core.parts)))
-    index, reason = explain_index(core, left, right)
+    parts = tuple(_plan_part(compiled, at, *samples) for at in range(len(compiled.parts)))
+    index, reason = explain_index(compiled, left, right)
     return Plan(
-        condition=core.condition.sql,
-        how=core.config.how,
-        window=repr(core.config.window),
+        condition=compiled.condition.sql,
+        how=compiled.config.how,
+        window=repr(compiled.config.window),
         index=index,
         index_reason=reason,
-        threads=core.joiner.threads,
+        threads=compiled.joiner.threads,
         left_rows=left.num_rows,
         right_rows=right.num_rows,
         parts=parts,
@@ -120,8 +120,10 @@ def sample_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
     return batch.take(pa.array(rows))
 
 
-def _plan_part(core: JoinCore, at: int, left: pa.RecordBatch, right: pa.RecordBatch) -> PartPlan:
-    part = core.parts[at]
+def _plan_part(
+    compiled: CompiledJoin, at: int, left: pa.RecordBatch, right: pa.RecordBatch
+) -> PartPlan:
+    part = compiled.parts[at]
     view = part.views["r"]
     probes = make_batch(left, "l", (part,), []).parts[0]
     target = make_batch(right, "r", (part,), []).parts[0]

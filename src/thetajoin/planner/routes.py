@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.engine.core import JoinCore
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.spec import OTHER, Side
 from thetajoin.errors import DataError
@@ -32,12 +32,16 @@ def changed(side: Side) -> DataError:
 
 
 def held_targets(
-    core: JoinCore, plan: CellPlan, chunk: pa.RecordBatch, hashes: Hashes | None, keep_all: bool
+    compiled: CompiledJoin,
+    plan: CellPlan,
+    chunk: pa.RecordBatch,
+    hashes: Hashes | None,
+    keep_all: bool,
 ) -> Targets:
     """Each held row goes to its group; the group's cells split it by its hash."""
     side = plan.held
-    sights = sights_of(core)
-    batch = make_batch(chunk, side, core.parts, [])
+    sights = sights_of(compiled)
+    batch = make_batch(chunk, side, compiled.parts, [])
     rows = Rows(sights, side, batch)
     where = places(sights[0], side, batch, rows.columns[0])
     group = where.among(plan.cuts)
@@ -78,13 +82,13 @@ def _check_inside(plan: CellPlan, rows: Rows, members: NDArray[np.int32], number
 
 
 def streamed_targets(
-    core: JoinCore, plan: CellPlan, chunk: pa.RecordBatch, hashes: Hashes | None
+    compiled: CompiledJoin, plan: CellPlan, chunk: pa.RecordBatch, hashes: Hashes | None
 ) -> Targets:
     """Each other row goes past every group that it may match."""
     side = OTHER[plan.held]
-    batch = make_batch(chunk, side, core.parts, [])
-    rows = Rows(sights_of(core), side, batch)
-    for at in range(len(core.parts)):
+    batch = make_batch(chunk, side, compiled.parts, [])
+    rows = Rows(sights_of(compiled), side, batch)
+    for at in range(len(compiled.parts)):
         if not plan.outside.holds(at, rows.columns[at], 0):
             raise changed(side)
     for number, dealt in enumerate(plan.groups):

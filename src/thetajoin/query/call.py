@@ -19,6 +19,7 @@ from thetajoin.api import (
 )
 from thetajoin.batch.dtypes import unmarked
 from thetajoin.batch.tables import from_table, to_batch
+from thetajoin.engine.call import JoinCall
 from thetajoin.query.after import After, cut
 from thetajoin.query.text import not_too_deep
 
@@ -32,7 +33,7 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Call:
+class LastCall:
     """The last call a query comes down to, and what is done with its result."""
 
     left: Relation
@@ -81,7 +82,9 @@ class Call:
                 schema, found = totals.schema, iter([totals])
             else:
                 tables = self.left.table, self.right.table
-                schema, found = open_join(*tables, **self.arguments, self_join=self.self_join)
+                schema, found = open_join(
+                    *tables, JoinCall(**self.arguments, self_join=self.self_join)
+                )
             return self.after.schema(schema), self.after.batches(found, schema)
 
     def first(self, rows: int) -> pa.Table:

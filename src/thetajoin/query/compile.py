@@ -14,7 +14,7 @@ from thetajoin.batch.tables import to_batch
 from thetajoin.errors import WindowError, nearest
 from thetajoin.predicate.render import backquoted
 from thetajoin.query.after import After, Order, filtered
-from thetajoin.query.call import Call, Relation
+from thetajoin.query.call import LastCall, Relation
 from thetajoin.query.columns import Columns, Names, schema_of
 from thetajoin.query.place import place
 from thetajoin.query.text import WindowClause
@@ -59,7 +59,7 @@ class Compiler:
         later = dict.fromkeys(self.aliases[at + 1 :], "is joined later: its columns are not there")
         return self.columns.hiding({**hidden, **later})
 
-    def call(self) -> Call:
+    def call(self) -> LastCall:
         """All joins but the last are carried out; the last is described."""
         if self._is_self_join:
             return self._self_call()
@@ -99,7 +99,7 @@ class Compiler:
         same = len({ref.name.lower() for ref in refs}) == 1 and self.tables[0] is self.tables[-1]
         return self._windowed and len(refs) == 2 and named and same
 
-    def _self_call(self) -> Call:
+    def _self_call(self) -> LastCall:
         ref = self.query.tables[1]
         if ref.how != "inner":
             raise self.query.source.error(
@@ -269,7 +269,7 @@ class Compiler:
         on: list[str],
         shown: Names,
         conditions: list[exp.Expr],
-    ) -> Call:
+    ) -> LastCall:
         """The last join; its result has the columns `shown`, and is filtered by the conditions."""
         window, order_by = self._renamed_window(left, right)
         arguments: dict[str, Any] = {"on": on, "window": window, "order_by": order_by}
@@ -282,7 +282,7 @@ class Compiler:
                 return self.columns.text(tree, shown)
 
             after = self._after(text, None if where is None else text(where))
-            return Call(left, right, arguments, False, after, self.kind)
+            return LastCall(left, right, arguments, False, after, self.kind)
         if ref.how != "inner":
             raise query.source.error(
                 f"aggregates over a {ref.how} join are not supported", hint="use JOIN"
@@ -300,7 +300,7 @@ class Compiler:
         after = self._after(over, having)
         aggs = aggs or {"a0": "count(*)"}
         arguments |= {"group_by": groups, "aggs": aggs}
-        return Call(left, right, arguments, True, after, self.kind)
+        return LastCall(left, right, arguments, True, after, self.kind)
 
     def _over_groups(
         self,

@@ -12,7 +12,7 @@ from thetajoin.api import is_spark
 from thetajoin.batch.tables import kind_of, to_batch
 from thetajoin.engine.intake import storage_schema, stored
 from thetajoin.errors import SchemaError, WindowError, nearest
-from thetajoin.query.call import Call
+from thetajoin.query.call import LastCall
 from thetajoin.query.columns import schema_of
 from thetajoin.query.compile import Compiler
 from thetajoin.query.text import Parsed, no_table, not_too_deep, parse_query
@@ -35,7 +35,7 @@ def sql(query: str, /, **tables: Any) -> Any:
     return compile_query(query, tables).run()
 
 
-def compile_query(query: str, tables: dict[str, Any], window: Any = None) -> Call:
+def compile_query(query: str, tables: dict[str, Any], window: Any = None) -> LastCall:
     """Check a query against its tables; `window` comes from a job file, as (window, order_by).
 
     Queries in FROM are carried out here.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -17,11 +18,10 @@ from pyspark.sql.types import StructType
 
 from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.aggregate.spec import AggSpec
-from thetajoin.engine.core import JoinCore
-from thetajoin.engine.options import Options
+from thetajoin.engine.call import JoinCall
 from thetajoin.engine.spec import Side
-from thetajoin.engine.stream import check_window
-from thetajoin.predicate import condition_text
+from thetajoin.engine.state import JoinState
+from thetajoin.engine.step import Step
 from thetajoin.predicate.nodes import Column
 from thetajoin.predicate.render import backquoted
 from thetajoin.spark.cells import self_totals, table_totals
@@ -30,11 +30,9 @@ from thetajoin.spark.checks import (
     check_kinds,
     check_names,
     folds,
-    order_of,
-    with_columns_of,
+    with_names_of,
 )
 from thetajoin.spark.columns import by_position
-from thetajoin.spark.housekeeping import look_after
 from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.meaning import check_aggregate, check_join
 from thetajoin.spark.partials import final, merged, partial_batch, partial_schema, spark_schema
@@ -43,17 +41,14 @@ from thetajoin.spark.static import static_totals
 from thetajoin.spark.stream import (
     WATERMARK,
     arrow_schema,
-    check_watermark,
-    frame_order,
-    inside,
+    check_has_order,
+    check_watermarks,
+    in_units,
     observed,
-    packed,
     take_units,
     time_lags,
-    use_rocksdb,
 )
-from thetajoin.spark.unit import METRICS, JoinUnit, OnArrival
-from thetajoin.window.spec import FullHistory, TimeWindow
+from thetajoin.spark.unit import METRICS, JoinUnit
 
 CLOSES = "__thetajoin_closes"
 
@@ -66,14 +61,12 @@ class TotalsUnit(JoinUnit):
         assert self._spec.totals is not None
         group_by, aggs = self._spec.totals
         config = self._spec.config
-        return AggConfig(config.on, config.left_schema, config.right_schema, group_by, aggs).spec()
+        return AggConfig(config.on, config.left_schema, config.right_schema, group_by, aggs).spec
 
-    def _output(
-        self, core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch, write: OnArrival
-    ) -> Iterator[pa.RecordBatch]:
-        state = Aggregator(core, self._aggregates).run(left, right, on_arrival=write)
-        core.counters.pairs += int(state.pairs.sum())
-        batch = partial_batch(state)
+    def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
+        totals = Aggregator(state, self._aggregates).totals(step)
+        state.commit(step, pairs=int(totals.pairs.sum()))
+        batch = partial_batch(totals)
         if batch.num_rows:
             yield batch
 
@@ -81,19 +74,7 @@ class TotalsUnit(JoinUnit):
         return partial_schema(self._aggregates)
 
 
-def aggregate_frames(
-    left: Any,
-    right: Any,
-    on: Any,
-    *,
-    group_by: Any,
-    aggs: Any,
-    window: Any,
-    order_by: Any,
-    options: dict[str, Any],
-    self_join: bool = False,
-    unit_class: type[JoinUnit] = TotalsUnit,
-) -> Any:
+def aggregate_frames(left: Any, right: Any, call: JoinCall) -> Any:
     """Aggregates over the join of two DataFrames, of which none, one or both stream.
 
     Those of a self-join are the same one, and it is read once.
@@ -102,25 +83,17 @@ def aggregate_frames(
     check_workers(left.sparkSession)
     check_names(left, "the left input")
     check_names(right, "the right input")
-    window, order_by = with_columns_of(window, left, right), order_of(order_by, left, right)
-    check_join(left, right, on, window, order_by)
+    call = with_names_of(call, left, right)
+    check_join(left, right, call.on, call.window, call.order_by)
     streaming = left.isStreaming or right.isStreaming
-    options = dict(options)
+    options = dict(call.options)
     units = options.pop("units", None)
-    checked = FullHistory() if window is None and not streaming else check_window(window)
-    config = AggConfig(
-        condition_text(on),
-        arrow_schema(left),
-        arrow_schema(right),
-        dict(group_by) if isinstance(group_by, dict) else group_by,
-        aggs,
-        window=checked,
-        order_by=frame_order(order_by, checked),
-        self_join=self_join,
-        options=Options.parse(options),
-    ).pruned()
-    spec = config.spec()
-    check_aggregate(left, right, spec, group_by, aggs)
+    call = replace(call, options=options)
+    schemas = arrow_schema(left), arrow_schema(right)
+    config = AggConfig.of(call, *schemas, streaming=streaming)
+    check_has_order(config.window, config.order_by)
+    spec = config.spec
+    check_aggregate(left, right, spec, call.group_by, config.aggs)
     if folds(left):
         check_distinct(spec.schema.names, "the result has")
     whole = left, right
@@ -129,10 +102,10 @@ def aggregate_frames(
         for df, schema in ((left, config.left_schema), (right, config.right_schema))
     )
     if left.isStreaming and right.isStreaming:
-        partials = _from_stream(left, right, config, spec, options, units, unit_class)
+        partials = _from_stream(left, right, config, spec, options, units)
     elif streaming:
         partials = _with_table(left, right, config, spec)
-    elif self_join:
+    elif call.self_join:
         partials = self_totals(whole[0], config, spec, units)
     else:
         partials = table_totals(whole, config, spec, units)
@@ -151,41 +124,24 @@ def _from_stream(
     spec: AggSpec,
     options: dict[str, Any],
     units: Any,
-    unit_class: type[JoinUnit],
 ) -> Any:
-    window = config.window
-    if isinstance(window, TimeWindow):
-        check_watermark(left, window.left_time, "left")
-        check_watermark(right, window.right_time, "right")
+    check_watermarks(left, right, config.window)
     asked = {} if units is None else {"units": units}
-    number = take_units(left, "inner", asked)
     unit_spec = UnitSpec.of(
-        config.core().config,
+        config.join.config,
         options,
-        units=number,
-        lags=time_lags(left, right, window),
+        units=take_units(left, "inner", asked),
+        lags=time_lags(left, right, config.window),
         totals=(config.group_by, dict(config.aggs)),
     )
-    use_rocksdb(left.sparkSession)
-    look_after(left.sparkSession)
-    rows = packed(left, 0, number)
-    if not config.self_join:
-        rows = rows.union(packed(right, 1, number))
     output = spark_schema(spec, left, right)
-    totals = rows.groupBy("unit").transformWithStateInPandas(
-        unit_class(unit_spec),
-        inside(output),
-        "Append",
-        "EventTime" if isinstance(window, TimeWindow) else "None",
-    )
-    return observed(totals, number).drop(METRICS).toDF(*output.names)
+    totals = in_units(left, right, unit_spec, TotalsUnit(unit_spec), output)
+    return observed(totals, unit_spec.units).drop(METRICS).toDF(*output.names)
 
 
 def _with_table(left: Any, right: Any, config: AggConfig, spec: AggSpec) -> Any:
     """Of a stream and a table: nothing is kept but the groups, by Spark's own aggregation."""
-    if isinstance(config.window, TimeWindow):
-        check_watermark(left, config.window.left_time, "left")
-        check_watermark(right, config.window.right_time, "right")
+    check_watermarks(left, right, config.window)
     side: Side = "l" if left.isStreaming else "r"
     stream, table = (left, right) if left.isStreaming else (right, left)
     output = spark_schema(spec, left, right)
@@ -200,7 +156,7 @@ def _closing(
     A pair comes with the later of its rows, so a group is complete when the watermark has passed
     its own end by as much as the window reaches. With a table, pairs come with the stream's rows.
     """
-    clock = config.core().clock
+    clock = config.join.clock
     both = left.isStreaming and right.isStreaming
     if both and clock is None:
         return partials, []

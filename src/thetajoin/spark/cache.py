@@ -25,8 +25,9 @@ import numpy as np
 
 from thetajoin.engine.block import Block
 from thetajoin.engine.blockfile import SUFFIX, DamagedError, read_block, write_block
-from thetajoin.engine.core import SIDES, JoinCore
 from thetajoin.engine.machine import may_be_alive
+from thetajoin.engine.spec import SIDES
+from thetajoin.engine.state import JoinState
 
 # Layouts kept for a unit: the newest, and the one before it, which a retry goes back to.
 KEPT = 2
@@ -73,14 +74,14 @@ class SegmentCache:
         self._broken = False
         self._writer: threading.Thread | None = None
 
-    def save(self, token: str, core: JoinCore) -> None:
+    def save(self, token: str, state: JoinState) -> None:
         """Write the segments that have no file yet, then the layout; old files go.
 
-        The core must be left alone until `settle`. A full disk costs speed only: other workers then
-        build from the state store, as they do where the index changes with every batch and has no
-        segments.
+        The state must be left alone until `settle`. A full disk costs speed only: other workers
+        then build from the state store, as they do where the index changes with every batch and
+        has no segments.
         """
-        if self._broken or not all(store.has_segments for store in core.stores.values()):
+        if self._broken or not all(store.has_segments for store in state.stores.values()):
             return
         try:
             make_private(self.folder)
@@ -89,10 +90,10 @@ class SegmentCache:
             self._give_up(error)
             return
         if os.environ.get("SPARK_REUSE_WORKER"):
-            self._writer = threading.Thread(target=self._write, args=(token, core))
+            self._writer = threading.Thread(target=self._write, args=(token, state))
             self._writer.start()
         else:  # this process ends with its task
-            self._write(token, core)
+            self._write(token, state)
 
     def settle(self) -> None:
         """Wait until what was saved last is written."""
@@ -104,15 +105,15 @@ class SegmentCache:
         """Says that a layout is being written, and by which process."""
         return self.folder / f"{token}.pending"
 
-    def _write(self, token: str, core: JoinCore) -> None:
+    def _write(self, token: str, state: JoinState) -> None:
         try:
             layout: dict[str, Any] = {"token": token}
             for side in SIDES:
-                segments = core.stores[side].segments
+                segments = state.stores[side].segments
                 names = [self._file_of(block) for block in segments]
                 layout[side] = names
                 for at, name in enumerate(names):
-                    segments[at] = self._mapped(name, segments[at], core, side)
+                    segments[at] = self._mapped(name, segments[at], state, side)
             partial = self.folder / f"{token}.partial"
             partial.write_text(json.dumps(layout))
             os.replace(partial, self.folder / f"{token}.json")
@@ -142,42 +143,42 @@ class SegmentCache:
             return known[1]
         return write_block(self.folder, block)
 
-    def _mapped(self, name: str, block: Block, core: JoinCore, side: Any) -> Block:
+    def _mapped(self, name: str, block: Block, state: JoinState, side: Any) -> Block:
         """The block on mapped memory, so that all workers of the host share its pages."""
         known = self._names.get(id(block))
         if known is not None and known[0] is block:
             return block
-        mapped = self._read(name, core, side)
+        mapped = self._read(name, state, side)
         mapped.settled, mapped.derived = block.settled, block.derived
         return mapped
 
-    def _read(self, name: str, core: JoinCore, side: Any) -> Block:
-        owes = core.stores[side].config.owes
+    def _read(self, name: str, state: JoinState, side: Any) -> Block:
+        owes = state.stores[side].config.owes
         block = self._had.pop(name, None)
         if block is None:
-            shapes = [part.views[side].shape for part in core.parts]
+            shapes = [part.views[side].shape for part in state.join.parts]
             block = read_block(self.folder / name, shapes, owes=owes)
         elif block.settled is not None:
             block.settled = np.zeros(block.rows, np.bool_)
         self._names[id(block)] = block, name
         return block
 
-    def load(self, token: str, core: JoinCore) -> bool:
-        """Map the segments of a layout into an empty core; False if they are not here."""
+    def load(self, token: str, state: JoinState) -> bool:
+        """Map the segments of a layout into an empty state; False if they are not here."""
         try:
             check_private(self.folder)
             self._await(token)
             layout = json.loads((self.folder / f"{token}.json").read_text())
             if layout["token"] != token:
                 return False
-            found = {side: [self._read(n, core, side) for n in layout[side]] for side in SIDES}
+            found = {side: [self._read(n, state, side) for n in layout[side]] for side in SIDES}
         except (OSError, DamagedError, ValueError, LookupError, TypeError):
             return False
         finally:
             self._had = {}
-        # Both sides or none: segments left in the core would come again from the state store.
+        # Both sides or none: segments left in the state would come again from the state store.
         for side in SIDES:
-            core.stores[side].segments = found[side]
+            state.stores[side].segments = found[side]
         return True
 
     def _await(self, token: str) -> None:

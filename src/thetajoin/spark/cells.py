@@ -50,7 +50,7 @@ def table_totals(whole: tuple[Any, Any], config: AggConfig, spec: AggSpec, units
 
     def found(cell: pa.Table) -> State:
         left, right = _rows(cell, 0, config), _rows(cell, 1, config)
-        return config.aggregator().run(left, right, last=True)
+        return config.aggregator().run(left, right)
 
     return cells.groupBy("cell").applyInArrow(_partials(found), spark_schema(spec, *whole))
 
@@ -69,11 +69,11 @@ def self_totals(df: Any, config: AggConfig, spec: AggSpec, units: Any) -> Any:
         one, other = pairs[cell["cell"][0].as_py()]
         rows = _rows(cell, one, config)
         if one == other:
-            return config.aggregator().run(rows, rows, last=True)
+            return config.aggregator().run(rows, rows)
         others = _rows(cell, other, config)
         apart = replace(config, self_join=False)
         roles = (rows, others), (others, rows)
-        return merge([apart.aggregator().run(*sides, last=True) for sides in roles])
+        return merge([apart.aggregator().run(*sides) for sides in roles])
 
     return cells.groupBy("cell").applyInArrow(_partials(found), spark_schema(spec, df, df))
 

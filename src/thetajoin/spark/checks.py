@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from thetajoin.engine.call import JoinCall
 from thetajoin.errors import SchemaError
 from thetajoin.window.spec import TimeWindow
 
@@ -93,3 +94,10 @@ def order_of(order_by: Any, *frames: Any) -> Any:
     if not all(isinstance(name, str) for name in order_by):
         return order_by
     return tuple(column_of(df, name) for df, name in zip(frames, order_by, strict=True))
+
+
+def with_names_of(call: JoinCall, left: Any, right: Any) -> JoinCall:
+    """The call with window and order naming columns as the DataFrames spell them."""
+    window = with_columns_of(call.window, left, right)
+    call.order()
+    return replace(call, window=window, order_by=order_of(call.order_by, left, right))

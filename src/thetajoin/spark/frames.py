@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from thetajoin.engine.call import JoinCall
 from thetajoin.engine.layout import Layout, check_suffix, parse_how
 from thetajoin.spark.batch.join import batch_join
 from thetajoin.spark.batch.options import BatchOptions
@@ -14,14 +15,12 @@ from thetajoin.spark.checks import (
     check_kinds,
     check_names,
     folds,
-    order_of,
     respelled,
-    with_columns_of,
+    with_names_of,
 )
 from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.meaning import check_join
 from thetajoin.spark.stream import arrow_schema, stream_join
-from thetajoin.window.spec import Window
 
 
 def empty_tables(left: Any, right: Any) -> tuple[pa.Table, pa.Table]:
@@ -37,19 +36,7 @@ def engine_options(options: dict[str, Any]) -> dict[str, Any]:
     return rest
 
 
-def join_frames(
-    left: Any,
-    right: Any,
-    on: Any,
-    *,
-    how: str,
-    window: Window | None,
-    order_by: Any,
-    suffix: str,
-    options: dict[str, Any],
-    self_join: bool = False,
-    checked: bool = False,
-) -> Any:
+def join_frames(left: Any, right: Any, call: JoinCall, *, checked: bool = False) -> Any:
     """Join two Spark DataFrames: as tables, or as streams where at least one streams.
 
     checked: they are a step of a larger join, whose inputs were checked.
@@ -57,25 +44,15 @@ def join_frames(
     check_kinds(left, right)
     check_workers(left.sparkSession)
     if not checked:
-        check_suffix(suffix)
+        check_suffix(call.suffix)
         check_names(left, "the left input")
         check_names(right, "the right input")
         right = respelled(right, left.columns)
-        window, order_by = with_columns_of(window, left, right), order_of(order_by, left, right)
-        _check_output(left, right, how, suffix)
-        check_join(left, right, on, window, order_by)
+        call = with_names_of(call, left, right)
+        _check_output(left, right, call.how, call.suffix)
+        check_join(left, right, call.on, call.window, call.order_by)
     join = stream_join if left.isStreaming or right.isStreaming else batch_join
-    return join(
-        left,
-        right,
-        on,
-        how=how,
-        window=window,
-        order_by=order_by,
-        suffix=suffix,
-        self_join=self_join,
-        options=dict(options),
-    )
+    return join(left, right, call)
 
 
 def _check_output(left: Any, right: Any, how: str, suffix: str) -> None:

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from thetajoin.spark.listener import ReportListener, unit_numbers
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from thetajoin.spark.listener import unit_numbers
 
 TRIES = 10
 _log = logging.getLogger("thetajoin")
 _registered: WeakKeyDictionary[Any, Housekeeper] = WeakKeyDictionary()
 
 
-class Housekeeper(ReportListener):
+class Housekeeper(StreamingQueryListener):  # type: ignore[misc]
     """Notes where each query's units keep their segments, and what came late; called by Spark."""
 
     def __init__(self) -> None:

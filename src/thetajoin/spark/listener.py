@@ -11,11 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.streaming.listener import (
-    JStreamingQueryListener,
-    QueryProgressEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 METRIC = "thetajoin_"
 OPERATOR = "transformWithState"
@@ -151,32 +147,7 @@ def _rate(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and value == value else 0.0
 
 
-class ReportListener(StreamingQueryListener):  # type: ignore[misc]
-    """A listener that is handed each of Spark's reports as one text.
-
-    Spark's own way asks the JVM for every field, some hundreds with RocksDB's metrics, which takes
-    a fifth of a second of each micro-batch. With Connect, reports are texts anyway.
-    """
-
-    @property
-    def _jlistener(self) -> Any:
-        from pyspark import SparkContext
-
-        if not hasattr(self, "_jlistenerobj"):
-            wrapper = SparkContext._jvm.PythonStreamingQueryListenerWrapper
-            self._jlistenerobj = wrapper(_FromJvm(self))
-        return self._jlistenerobj
-
-
-class _FromJvm(JStreamingQueryListener):  # type: ignore[misc]
-    """What the JVM calls."""
-
-    def onQueryProgress(self, event: Any) -> None:
-        report = {"progress": json.loads(event.progress().json())}
-        self.pylistener.onQueryProgress(QueryProgressEvent.fromJson(report))
-
-
-class ProgressListener(ReportListener):
+class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     """Calls back with a `JoinProgress` after each micro-batch of a query that joins.
 
     ```

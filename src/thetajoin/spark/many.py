@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType
 
 from thetajoin.engine.block import concat_batches, empty_batch
+from thetajoin.engine.call import JoinCall
 from thetajoin.errors import WindowError
 from thetajoin.planner.graph import Estimate
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
@@ -57,18 +58,8 @@ class ManyFrames:
 
     def join(self, left: Any, right: Any, on: Any, **how: Any) -> Any:
         """One step."""
-        window, options = how.pop("window"), how
-        return join_frames(
-            left,
-            right,
-            on,
-            how="inner",
-            window=window,
-            order_by=None,
-            suffix="_right",
-            options=options,
-            checked=True,
-        )
+        call = JoinCall(on, window=how.pop("window"), options=how)
+        return join_frames(left, right, call, checked=True)
 
     def estimate(self) -> Estimate | None:
         """Rows and samples of the tables, read in one job; None where one of them streams."""

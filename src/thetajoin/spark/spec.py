@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.intake import storage_schema
 from thetajoin.engine.layout import How
 from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
+from thetajoin.engine.state import JoinState
 from thetajoin.errors import SnapshotError, ThetaJoinError
 from thetajoin.predicate import compile_condition, condition_text
 from thetajoin.predicate.canonical import canonical
@@ -154,6 +155,6 @@ class UnitSpec:
             given["index"] = PO_JOIN
         return Options(**given | {"merge": "inline", "head_rows": 0})
 
-    def core(self, unit: int) -> JoinCore:
+    def state(self, unit: int) -> JoinState:
         """An empty join with this unit's share."""
-        return JoinCore(self.config, Share.of(self.how, unit, self.units))
+        return JoinState(CompiledJoin(self.config), Share.of(self.how, unit, self.units))

@@ -11,7 +11,7 @@ import pyarrow as pa
 from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.batch.tables import contiguous
 from thetajoin.engine.block import empty_batch
-from thetajoin.engine.core import JoinCore
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.spec import Side
 from thetajoin.engine.static import StaticJoin
 from thetajoin.errors import DataError
@@ -59,7 +59,7 @@ def static_join(df: Any, table: Any, spec: UnitSpec, streaming: Side, output: An
     mine, other = ("left", "right") if streaming == "l" else ("right", "left")
 
     def made(rows: pa.RecordBatch) -> StaticJoin:
-        return StaticJoin(JoinCore(spec.config), streaming, rows)
+        return StaticJoin(CompiledJoin(spec.config), streaming, rows)
 
     schema = spec.schema(other)
     sent = _sent(table, schema, made)
@@ -81,7 +81,7 @@ def static_totals(
 
     def made(rows: pa.RecordBatch) -> tuple[Aggregator, StaticJoin]:
         aggregator = config.aggregator()
-        return aggregator, StaticJoin(aggregator.core, streaming, rows)
+        return aggregator, StaticJoin(aggregator.join, streaming, rows)
 
     sent = _sent(table, other, made)
 

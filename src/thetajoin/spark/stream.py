@@ -11,6 +11,7 @@ left, right -> pack: a partition's rows and their fingerprints as Arrow blobs,
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +19,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.call import JoinCall, refuse_endless
+from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.layout import How, parse_how
-from thetajoin.engine.options import Options
-from thetajoin.engine.stream import check_order, check_window, refuse_endless
 from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.housekeeping import look_after
@@ -43,56 +43,45 @@ UNITS = 4
 _numbers = itertools.count()
 
 
-def stream_join(
-    left: Any,
-    right: Any,
-    on: Any,
-    *,
-    how: str,
-    window: Window | None,
-    order_by: Any,
-    suffix: str,
-    self_join: bool,
-    options: dict[str, Any],
-    unit_class: type[JoinUnit] = JoinUnit,
-) -> Any:
-    """The join of two streaming DataFrames, as a streaming DataFrame."""
-    kind = parse_how(how)
-    checked = check_window(window)
+def stream_join(left: Any, right: Any, call: JoinCall) -> Any:
+    """The join of two DataFrames of which at least one streams, as a streaming DataFrame."""
+    options = dict(call.options)
+    units = take_units(left, parse_how(call.how), options)
+    call = replace(call, options=options)
+    config = framed(call, left, right, streaming=True)
+    window = config.window
     both = left.isStreaming and right.isStreaming
     if both:
-        refuse_endless(checked, kind)
-    if isinstance(checked, TimeWindow):
-        check_watermark(left, checked.left_time, "left")
-        check_watermark(right, checked.right_time, "right")
-    units = take_units(left, kind, options)
-    config = JoinConfig(
-        on,
-        arrow_schema(left),
-        arrow_schema(right),
-        how=kind,
-        window=checked,
-        order_by=frame_order(order_by, checked),
-        suffix=suffix,
-        self_join=self_join,
-        options=Options.parse(options),
-    )
-    core = JoinCore(config)
-    spec = UnitSpec.of(config, options, units=units, lags=time_lags(left, right, checked))
-    output = output_schema(core, left, right)
+        refuse_endless(window, config.how)
+    check_watermarks(left, right, window)
+    compiled = CompiledJoin(config)
+    spec = UnitSpec.of(config, options, units=units, lags=time_lags(left, right, window))
+    output = output_schema(compiled, left, right)
     if not both:
         stream, table = (left, right) if left.isStreaming else (right, left)
         return static_join(stream, table, spec, "l" if left.isStreaming else "r", output)
-    use_rocksdb(left.sparkSession)
+    joined = in_units(left, right, spec, JoinUnit(spec), output)
+    return _finished(joined, output, spec, left, compiled)
+
+
+def framed(call: JoinCall, left: Any, right: Any, *, streaming: bool) -> JoinConfig:
+    """The join of two DataFrames that a call asks for."""
+    config = call.config(arrow_schema(left), arrow_schema(right), streaming=streaming)
+    check_has_order(config.window, config.order_by)
+    return config
+
+
+def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: StructType) -> Any:
+    """What the units of a join of two streams give out, their numbers among it."""
+    require_rocksdb(left.sparkSession)
     look_after(left.sparkSession)
-    rows = packed(left, 0, units)
-    if not self_join:
-        rows = rows.union(packed(right, 1, units))
-    timed = isinstance(checked, TimeWindow)
-    joined = rows.groupBy("unit").transformWithStateInPandas(
-        unit_class(spec), inside(output), "Append", "EventTime" if timed else "None"
+    rows = packed(left, 0, spec.units)
+    if not spec.self_join:
+        rows = rows.union(packed(right, 1, spec.units))
+    timed = isinstance(spec.config.window, TimeWindow)
+    return rows.groupBy("unit").transformWithStateInPandas(
+        unit, inside(output), "Append", "EventTime" if timed else "None"
     )
-    return _finished(joined, output, spec, left, core)
 
 
 def packed(df: Any, side: int, units: int) -> Any:
@@ -128,29 +117,32 @@ def take_units(df: Any, how: How, options: dict[str, Any]) -> int:
     return asked
 
 
-def use_rocksdb(session: Any) -> None:
-    """Spark keeps this operator's state only in RocksDB; say so when choosing it."""
-    if session.conf.get(PROVIDER, "") == ROCKSDB:
-        return
-    session.conf.set(PROVIDER, ROCKSDB)
-    warn_user(
-        f"thetajoin: {PROVIDER} is now RocksDBStateStoreProvider in this session, the only one "
-        "Spark's transformWithState works with; queries begun with another keep theirs",
-    )
+def require_rocksdb(session: Any) -> None:
+    """Spark keeps this operator's state only in RocksDB, and the session is the user's to set."""
+    if session.conf.get(PROVIDER, "") != ROCKSDB:
+        raise OptionError(
+            "Spark keeps the state of a streaming join only in RocksDB: call "
+            f"spark.conf.set({PROVIDER!r}, {ROCKSDB!r}) first"
+        )
 
 
-def frame_order(order_by: Any, window: Window) -> tuple[str, str] | None:
-    """The columns that order both sides' rows, which have no order of their own on Spark."""
-    order = check_order(order_by)
-    if isinstance(window, CountWindow) and order is None:
+def check_has_order(window: Window, order_by: tuple[str, str] | None) -> None:
+    """Rows have no order of their own on Spark, and a count window needs one."""
+    if isinstance(window, CountWindow) and order_by is None:
         raise WindowError(
             "a CountWindow on Spark needs order_by, a column (or one per side) that orders the rows"
         )
-    return order
+
+
+def check_watermarks(left: Any, right: Any, window: Window) -> None:
+    """A time window in a stream needs to know how late rows may come."""
+    if isinstance(window, TimeWindow):
+        check_watermark(left, window.left_time, "left")
+        check_watermark(right, window.right_time, "right")
 
 
 def check_watermark(df: Any, column: str, side: str) -> None:
-    """A time window in a stream needs to know how late rows may come."""
+    """Refuse a stream without a watermark on its event time."""
     if column not in df.columns:
         raise WindowError(
             f"the window's time column {column!r} is not in the {side} input; "
@@ -173,13 +165,13 @@ def arrow_schema(df: Any) -> pa.Schema:
     return pa.schema([field.remove_metadata().with_nullable(True) for field in schema])
 
 
-def output_schema(core: JoinCore, left: Any, right: Any) -> StructType:
+def output_schema(compiled: CompiledJoin, left: Any, right: Any) -> StructType:
     """The output's columns with Spark's own types."""
-    fields = [*left.schema.fields, *([] if core.layout.only_left else right.schema.fields)]
+    fields = [*left.schema.fields, *([] if compiled.layout.only_left else right.schema.fields)]
     return StructType(
         [
             StructField(name, field.dataType, True)
-            for name, field in zip(core.layout.schema.names, fields, strict=True)
+            for name, field in zip(compiled.layout.schema.names, fields, strict=True)
         ]
     )
 
@@ -193,18 +185,20 @@ def time_lags(left: Any, right: Any, window: Window) -> tuple[int, int]:
     return lags[0], lags[1]
 
 
-def _finished(joined: Any, output: StructType, spec: UnitSpec, left: Any, core: JoinCore) -> Any:
+def _finished(
+    joined: Any, output: StructType, spec: UnitSpec, left: Any, compiled: CompiledJoin
+) -> Any:
     """Observe the units' numbers, then leave only the output's columns."""
-    window = core.config.window
+    window = compiled.config.window
     columns = []
     for name, field in zip(placed(len(output.fields)), output.fields, strict=True):
         metadata = None
         if isinstance(window, TimeWindow) and field.name == window.left_time:
             # Another join may go on with the left side's event time. A pair comes with the later of
             # its rows, and an unmatched row when its time is past: either is behind by the reach.
-            assert core.clock is not None
+            assert compiled.clock is not None
             delay = left.schema[field.name].metadata[WATERMARK]
-            metadata = {WATERMARK: delay, LAG: max(spec.lags) + core.clock.reach["l"]}
+            metadata = {WATERMARK: delay, LAG: max(spec.lags) + compiled.clock.reach["l"]}
         columns.append(F.col(name).alias(field.name, metadata=metadata))
     return observed(joined, spec.units).select(*columns)
 

@@ -21,18 +21,15 @@ from thetajoin import __version__
 Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # Objects that the collector may go through after each task, in some 3 ms.
 FEW_OBJECTS = 10_000
-# What is set aside is never searched for garbage again: a worker that goes on growing, because of
-# somebody else's functions, is left alone.
-MOST_TIMES = 8
-_times = 0
+_done = False
 
 
 def set_aside() -> None:
-    """Exempt what is there by now from later collections, if it is much."""
-    global _times
-    if _times >= MOST_TIMES or len(gc.get_objects()) <= FEW_OBJECTS:
+    """Exempt what is there by now from later collections, if it is much; once a worker."""
+    global _done
+    if _done or len(gc.get_objects()) <= FEW_OBJECTS:
         return
-    _times += 1
+    _done = True
     gc.collect()
     gc.freeze()
 

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,9 +22,10 @@ import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor
 
 from thetajoin.engine.block import Block, concat_batches
-from thetajoin.engine.core import SIDES, Counters, JoinCore
 from thetajoin.engine.rows import make_batch
-from thetajoin.engine.spec import Side
+from thetajoin.engine.spec import SIDES, Side
+from thetajoin.engine.state import Counters, JoinState
+from thetajoin.engine.step import Step
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.spark.cache import SegmentCache
 from thetajoin.spark.pack import unpack
@@ -35,7 +36,6 @@ from thetajoin.window.spec import TimeWindow
 
 METRICS = "__thetajoin_metrics"
 ARRIVALS = b"thetajoin.arrivals"
-OnArrival = Callable[[dict[Side, Block]], None]
 # Units whose join a Python worker keeps at hand.
 REMEMBERED = 16
 # Output rows that are worth a batch of their own.
@@ -69,7 +69,7 @@ class Held:
     """A unit's join as this worker has it, and what the state store knows of its rows."""
 
     token: str
-    core: JoinCore
+    state: JoinState
     cache: SegmentCache
     entries: list[Entry] = field(default_factory=list)
     timer: int | None = None
@@ -127,48 +127,42 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         begun = time.perf_counter()
         # Taken out until it is saved: a task that fails in between leaves nothing half done here.
         held = self._load(unit, _REMEMBERED.pop((self._spec.label, unit), None))
-        core = held.core
-        before = asdict(core.counters)
+        state = held.state
+        before = asdict(state.counters)
         lags = self._spec.lags
         if held.watermark is not None:
             # Late is what the watermark of the micro-batch before has passed, as for Spark's own
             # operators: those upstream may give out now what the newest has just let them close.
             bounds = zip(SIDES, lags, strict=True)
-            core.late = {side: held.watermark - lag for side, lag in bounds}
-        order_by = core.config.order_by or (None, None)
-        left = unpack(blobs[0], core.given["l"], order_by[0])
+            state.late = {side: held.watermark - lag for side, lag in bounds}
+        order_by = state.join.config.order_by or (None, None)
+        left = unpack(blobs[0], state.join.given["l"], order_by[0])
         right = left
         if not self._spec.self_join:
-            right = unpack(blobs[1], core.given["r"], order_by[1])
+            right = unpack(blobs[1], state.join.given["r"], order_by[1])
         if left.num_rows or right.num_rows:
-            writer: list[threading.Thread] = []
-
-            def write(blocks: dict[Side, Block]) -> None:
-                # The state store's socket is idle while the units probe: write the rows meanwhile.
-                writer.append(threading.Thread(target=self._write_rows, args=(held, blocks)))
-                writer[0].start()
-
+            step = state.begin(left, right)
+            # The state store's socket is idle while the units probe: write the rows meanwhile.
+            writer = threading.Thread(target=self._write_rows, args=(held, step.blocks))
+            writer.start()
             try:
-                for batch in coalesced(self._output(core, left, right, write)):
+                for batch in coalesced(self._output(state, step)):
                     yield frame(batch)
             finally:
-                for thread in writer:
-                    thread.join()
-        if isinstance(core.config.window, TimeWindow):
+                writer.join()
+        if isinstance(state.join.config.window, TimeWindow):
             watermark = timers.getCurrentWatermarkInMs()
             # Spark's watermark begins at 0, which is not a time that anybody has seen.
             if watermark > 0:
                 held.watermark = watermark * 1000
-                yield from map(frame, core.advance_to(held.watermark - max(lags)))
+                yield from map(frame, state.advance_to(held.watermark - max(lags)))
             self._set_timer(held, watermark + 1)
         self._save(unit, held)
         yield metrics_frame(held, unit, before, time.perf_counter() - begun, self._schema())
 
-    def _output(
-        self, core: JoinCore, left: pa.RecordBatch, right: pa.RecordBatch, write: OnArrival
-    ) -> Iterator[pa.RecordBatch]:
-        """What the new rows cause."""
-        return core.run(left, right, on_arrival=write)
+    def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
+        """What the new rows cause; they are stored when it is exhausted."""
+        return state.pairs(step)
 
     def _schema(self) -> pa.Schema | None:
         """The columns of what is given out, where they are not the join's own."""
@@ -178,8 +172,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         """The unit's join at the state store's version: at hand, mapped, or built again."""
         saved = self._description.get()
         if saved is None:
-            core = self._spec.core(unit)
-            return Held("", core, SegmentCache(self._spec.label, unit), origin="memory")
+            state = self._spec.state(unit)
+            return Held("", state, SegmentCache(self._spec.label, unit), origin="memory")
         description = json.loads(saved[0])
         self._spec.check_identity(description["identity"])
         if remembered is not None:
@@ -187,41 +181,43 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         if remembered is not None and remembered.token == description["token"]:
             remembered.origin = "memory"
             return remembered
-        core = self._spec.core(unit)
+        state = self._spec.state(unit)
         before = None if remembered is None else remembered.cache
-        held = Held(description["token"], core, SegmentCache(self._spec.label, unit, before))
+        held = Held(description["token"], state, SegmentCache(self._spec.label, unit, before))
         held.entries = [Entry(*saved) for saved in description["entries"]]
         held.timer = description["timer"]
         held.watermark = description.get("late_before", description["watermark"])
-        if held.cache.load(held.token, core):
+        if held.cache.load(held.token, state):
             held.origin = "files"
         else:
             self._rebuild(held)
         for side in SIDES:
-            core.stores[side].count = description["counts"][side]
-        core.watermark = description["watermark"]
-        core.counters = Counters(**description["counters"])
+            state.stores[side].count = description["counts"][side]
+        state.watermark = description["watermark"]
+        state.counters = Counters(**description["counters"])
         self._restore_marks(held)
         return held
 
     def _rebuild(self, held: Held) -> None:
         """Build the segments from the rows in the state store."""
-        core = held.core
+        state = held.state
         for entry in held.entries:
             blob = self._rows.getValue(entry.key)[0]
-            table, numbers = rows_from(blob, entry.first, core.schemas[entry.side])
+            table, numbers = rows_from(blob, entry.first, state.join.schemas[entry.side])
             for role in SIDES if self._spec.self_join else (entry.side,):
-                batch = make_batch(table, role, core.parts, list(table.schema.names))
-                times = None if core.clock is None else core.clock.times(table, role)[0]
-                store = core.stores[role]
+                batch = make_batch(table, role, state.join.parts, list(table.schema.names))
+                times = None if state.join.clock is None else state.join.clock.times(table, role)[0]
+                store = state.stores[role]
                 store.count = entry.first
                 block = store.block_of(batch, times, arrivals=numbers)
                 store.add(block, entry.end + 1 - entry.first)
 
     def _restore_marks(self, held: Held) -> None:
-        saved = self._marks.get() if any(s.config.owes for s in held.core.stores.values()) else None
+        saved = (
+            self._marks.get() if any(s.config.owes for s in held.state.stores.values()) else None
+        )
         for side, packed in zip(SIDES, saved or (None, None), strict=True):
-            store = held.core.stores[side]
+            store = held.state.stores[side]
             if packed is None or not store.config.owes:
                 continue
             # A mapped segment may hold rows whose entries are gone: those are owed nothing.
@@ -254,12 +250,12 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
 
     def _save(self, unit: int, held: Held) -> None:
         """Remove what has expired, and give the state a new token."""
-        core, spec = held.core, self._spec
+        state, spec = held.state, self._spec
         if held.failure is not None:
             raise held.failure
         kept = []
         for entry in held.entries:
-            if core.expired(entry.side, entry.end, entry.newest):
+            if state.expired(entry.side, entry.end, entry.newest):
                 self._rows.removeKey(entry.key)
             else:
                 kept.append(entry)
@@ -270,14 +266,14 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             "identity": spec.identity,
             "token": held.token,
             "entries": held.entries,
-            "counts": {side: core.stores[side].count for side in SIDES},
-            "watermark": core.watermark,
+            "counts": {side: state.stores[side].count for side in SIDES},
+            "watermark": state.watermark,
             "late_before": held.watermark,
-            "counters": asdict(core.counters),
+            "counters": asdict(state.counters),
             "timer": held.timer,
         }
         self._description.update((json.dumps(description),))
-        held.cache.save(held.token, core)
+        held.cache.save(held.token, state)
         _REMEMBERED[spec.label, unit] = held
         while len(_REMEMBERED) > REMEMBERED:
             _REMEMBERED.popitem(last=False)
@@ -285,7 +281,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
     def _save_marks(self, held: Held) -> None:
         packed: list[bytes | None] = [None, None]
         for at, side in enumerate(SIDES):
-            store = held.core.stores[side]
+            store = held.state.stores[side]
             if store.config.owes:
                 mine = [entry for entry in held.entries if entry.side == side]
                 parts = [store.settled_of(entry.first, entry.rows) for entry in mine]
@@ -377,8 +373,8 @@ def metrics_frame(
     schema: pa.Schema | None = None,
 ) -> pd.DataFrame:
     """One row that carries the unit's numbers of this micro-batch."""
-    core = held.core
-    stores, counters = core.stores, asdict(core.counters)
+    state = held.state
+    stores, counters = state.stores, asdict(state.counters)
     all_rows = unit == 0  # every unit sees every row; counted once
     numbers = {
         "unit": unit,
@@ -396,7 +392,7 @@ def metrics_frame(
         "folder": str(held.cache.folder.parent),
         "ms": round(seconds * 1000, 1),
     }
-    schema = core.layout.schema if schema is None else schema
+    schema = state.join.layout.schema if schema is None else schema
     columns = [pa.nulls(1, field.type) for field in schema]
     row = frame(pa.RecordBatch.from_arrays(columns, schema=schema))
     row[METRICS] = ArrowColumn(pa.array([json.dumps(numbers)], pa.string()))

@@ -44,7 +44,7 @@ def first_seen(before: Int64, window: CountWindow) -> Int64:
     """The first row of another input that is seen, or comes later; `before` of it came before."""
     import numpy as np
 
-    return np.minimum(before, CountWindow.first_visible(before, window.size, window.slide))
+    return np.minimum(before, window.first_visible(before))
 
 
 def last_seeing(index: Int64, window: CountWindow) -> Int64:

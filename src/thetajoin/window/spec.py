@@ -193,7 +193,7 @@ class CountWindow:
     every number, and on a tie left rows before right ones, each side's in the order of its input.
 
     >>> window = CountWindow(4, slide=2)
-    >>> [CountWindow.first_visible(n, window.size, window.slide) for n in range(9)]
+    >>> [window.first_visible(n) for n in range(9)]
     [0, 0, 0, 0, 0, 2, 2, 4, 4]
     """
 
@@ -205,24 +205,20 @@ class CountWindow:
         object.__setattr__(self, "slide", _positive(self.slide, "slide"))
 
     @overload
-    @staticmethod
-    def first_visible(n: int, size: int, slide: int) -> int: ...
+    def first_visible(self, n: int) -> int: ...
 
     @overload
-    @staticmethod
-    def first_visible(n: npt.NDArray[np.int64], size: int, slide: int) -> npt.NDArray[np.int64]: ...
+    def first_visible(self, n: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
 
-    @staticmethod
-    def first_visible(
-        n: int | npt.NDArray[np.int64], size: int, slide: int
-    ) -> int | npt.NDArray[np.int64]:
+    def first_visible(self, n: int | npt.NDArray[np.int64]) -> int | npt.NDArray[np.int64]:
         """The index of the oldest row that is seen when the other side has had `n` rows.
 
         That is `slide * ceil(max(0, n - size) / slide)`, for one number or for an array of them.
 
-        >>> CountWindow.first_visible(11, 10, 5)
+        >>> CountWindow(10, slide=5).first_visible(11)
         5
         """
+        size, slide = self.size, self.slide
         if isinstance(n, int):
             return slide * -(-max(0, n - size) // slide)
         import numpy as np

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.bench.harness import Report
-from thetajoin.engine.core import SIDES, JoinConfig, JoinCore
+from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.held import HeldJoin
 from thetajoin.engine.options import Options
 from thetajoin.engine.rows import make_batch
-from thetajoin.engine.spec import OTHER, Side
+from thetajoin.engine.spec import OTHER, SIDES, Side
 from thetajoin.lab.bench.streams import Stream, normal, prices, uniform, wind, zipf
 from thetajoin.lab.measures import Measures, balance, count_results, measure, spread
 from thetajoin.lab.partitionings import NAMED, Partitioning, named, partition
@@ -127,10 +127,10 @@ def default(left: Stream, right: Stream, op: str, p: int = 10) -> tuple[Measures
         "r": pa.record_batch({"x": right}),
     }
     config = JoinConfig(f"l.x {op} r.x", tables["l"].schema, tables["r"].schema, options=_ONE)
-    core = JoinCore(config)
-    sights = sights_of(core)
+    compiled = CompiledJoin(config)
+    sights = sights_of(compiled)
     zones = {
-        side: summarise(sights, side, make_batch(tables[side], side, core.parts, []))
+        side: summarise(sights, side, make_batch(tables[side], side, compiled.parts, []))
         for side in SIDES
     }
     plans = [
@@ -138,7 +138,7 @@ def default(left: Stream, right: Stream, op: str, p: int = 10) -> tuple[Measures
             sights,
             held,
             zones,
-            _exact(core, held, tables),
+            _exact(compiled, held, tables),
             cores=PROCESSES,
             owes=False,
             most_held=1 << 22,
@@ -154,10 +154,10 @@ def default(left: Stream, right: Stream, op: str, p: int = 10) -> tuple[Measures
     held, other = plan.held, OTHER[plan.held]
     inputs, outputs = np.zeros((2, plan.cells), np.int64)
     sent: dict[int, Any] = {}
-    for cell, rows in held_targets(core, plan, tables[held], hashes[held], False):
+    for cell, rows in held_targets(compiled, plan, tables[held], hashes[held], False):
         inputs[cell] += len(rows)
-        sent[cell] = HeldJoin(core, held, tables[held].take(pa.array(rows)))
-    for cell, rows in streamed_targets(core, plan, tables[other], hashes[other]):
+        sent[cell] = HeldJoin(compiled, held, tables[held].take(pa.array(rows)))
+    for cell, rows in streamed_targets(compiled, plan, tables[other], hashes[other]):
         inputs[cell] += len(rows)
         if cell in sent:
             for batch in sent[cell].run(tables[other].take(pa.array(rows))):
@@ -173,9 +173,9 @@ def default(left: Stream, right: Stream, op: str, p: int = 10) -> tuple[Measures
 _ONE = Options(threads=1)
 
 
-def _exact(core: JoinCore, held: Side, tables: dict[Side, pa.RecordBatch]) -> Any:
+def _exact(compiled: CompiledJoin, held: Side, tables: dict[Side, pa.RecordBatch]) -> Any:
     """Each held element's matches: streams this small need no sample."""
-    where, counts = sample_matches(core, held, tables)
+    where, counts = sample_matches(compiled, held, tables)
     return where, counts.astype(np.float64)
 
 

@@ -102,8 +102,8 @@ class Running:
     @property
     def indexes(self) -> list[str]:
         """What the two sides are kept in."""
-        assert self.join._core is not None
-        return [store.config.index for store in self.join._core.stores.values()]
+        assert self.join._state is not None
+        return [store.config.index for store in self.join._state.stores.values()]
 
 
 def compare(work: Workload, seconds: float) -> dict[str, Any]:

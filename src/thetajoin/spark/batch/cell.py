@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thetajoin.engine.block import empty_batch
-from thetajoin.engine.core import JoinCore
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.held import HeldJoin, Singles
 from thetajoin.engine.spec import OTHER, Side
-from thetajoin.spark.batch.worker import chunks, core_of, from_blob
+from thetajoin.spark.batch.worker import chunks, compiled_of, from_blob
 from thetajoin.spark.spec import UnitSpec
 
 # Rows streamed past the held ones at once; more than are held, up to a limit, to sweep them rarely.
@@ -48,16 +48,16 @@ def joiner(
     """A function for `mapInArrow` over one cell's blobs, the held ones first."""
 
     def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        core = core_of(spec)
+        compiled = compiled_of(spec)
         counts = {True: 0, False: 0}
         found = 0
-        for output in _run(core, job, _counting(_blobs(batches), counts)):
+        for output in _run(compiled, job, _counting(_blobs(batches), counts)):
             shown = _shown(output, job)
             found += shown.num_rows
             if shown.num_rows:
                 yield _with_counts(shown) if job.counted else shown
         if job.counted:
-            schema = _shown(empty_batch(core.layout.schema), job).schema
+            schema = _shown(empty_batch(compiled.layout.schema), job).schema
             yield _count_row(schema, counts[True], counts[False], found)
 
     return joined
@@ -91,7 +91,7 @@ def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bool, pa.RecordB
 
 
 def _run(
-    core: JoinCore, job: CellJob, blobs: Iterator[tuple[bool, pa.RecordBatch]]
+    compiled: CompiledJoin, job: CellJob, blobs: Iterator[tuple[bool, pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
     kept: list[pa.RecordBatch] = []
     first: pa.RecordBatch | None = None
@@ -100,14 +100,14 @@ def _run(
             first = rows
             break
         kept.append(rows)
-    schema, other = core.given[job.held], core.given[OTHER[job.held]]
+    schema, other = compiled.given[job.held], compiled.given[OTHER[job.held]]
     if not kept or (first is None and job.singles != "unmatched"):
         return
     total = sum(rows.num_rows for rows in kept)
     tables = list(chunks(kept, schema, total + 1, HELD_BYTES)) or [empty_batch(schema)]
     del kept
     joins = [
-        HeldJoin(core, job.held, rows, pairs=job.pairs, singles=job.singles) for rows in tables
+        HeldJoin(compiled, job.held, rows, pairs=job.pairs, singles=job.singles) for rows in tables
     ]
     del tables
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.engine.core import JoinConfig, JoinCore
+from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.spec import Side
 from thetajoin.spark.batch.counted import numbered
 from thetajoin.spark.batch.table import Table
@@ -29,17 +29,17 @@ class Inputs:
     is_self_join: bool
     added: frozenset[str]
 
-    def shown(self, core: JoinCore) -> tuple[int, ...] | None:
+    def shown(self, compiled: CompiledJoin) -> tuple[int, ...] | None:
         """Positions of the output columns that are the user's."""
-        names = core.layout.schema.names
+        names = compiled.layout.schema.names
         shown = tuple(at for at, name in enumerate(names) if name not in self.added)
         return None if len(shown) == len(names) else shown
 
-    def apart(self, core: JoinCore) -> tuple[int, int] | None:
+    def apart(self, compiled: CompiledJoin) -> tuple[int, int] | None:
         """Positions of the row numbers in which the rows of a pair must differ."""
         if not self.is_self_join:
             return None
-        names = core.layout.schema.names
+        names = compiled.layout.schema.names
         return names.index(hidden("l", "row")), names.index(hidden("r", "row"))
 
 

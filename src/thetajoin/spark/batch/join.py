@@ -19,12 +19,11 @@ import numpy as np
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from thetajoin.engine.core import SIDES, JoinConfig, JoinCore
+from thetajoin.engine.call import JoinCall
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.held import Singles
-from thetajoin.engine.layout import How, owes, parse_how
-from thetajoin.engine.options import Options
-from thetajoin.engine.spec import OTHER, Side
-from thetajoin.engine.stream import check_window
+from thetajoin.engine.layout import How, owes
+from thetajoin.engine.spec import OTHER, SIDES, Side
 from thetajoin.errors import OptionError, warn_user
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import sights_of
@@ -40,9 +39,8 @@ from thetajoin.spark.batch.table import Whole
 from thetajoin.spark.batch.worker import row_bytes
 from thetajoin.spark.session import BATCH_BYTES, NO_LIMIT
 from thetajoin.spark.spec import UnitSpec
-from thetajoin.spark.stream import arrow_schema, frame_order, output_schema
+from thetajoin.spark.stream import framed, output_schema
 from thetajoin.spark.tasks import mapped
-from thetajoin.window.spec import FullHistory, Window
 
 # A side believed to be no larger is taken whole without looking at it first.
 BROADCAST_BYTES = 16 << 20
@@ -52,37 +50,15 @@ LARGE_CELL = 512 << 20
 REPLANS = 3
 
 
-def batch_join(
-    left: Any,
-    right: Any,
-    on: Any,
-    *,
-    how: str,
-    window: Window | None,
-    order_by: Any,
-    suffix: str,
-    self_join: bool,
-    options: dict[str, Any],
-) -> Any:
+def batch_join(left: Any, right: Any, call: JoinCall) -> Any:
     """The join of two tables, as a DataFrame; both are read once now and again when it runs."""
-    kind = parse_how(how)
-    checked = FullHistory() if window is None else check_window(window)
+    options = dict(call.options)
     settings = BatchOptions.take(options)
-    if settings.observe is not None and kind == "full":
+    config = framed(replace(call, options=options), left, right, streaming=False)
+    if settings.observe is not None and config.how == "full":
         raise OptionError("observe goes with one join, and a full join is two: leave it out")
-    config = JoinConfig(
-        on,
-        arrow_schema(left),
-        arrow_schema(right),
-        how=kind,
-        window=checked,
-        order_by=frame_order(order_by, checked),
-        suffix=suffix,
-        self_join=self_join,
-        options=Options.parse(options),
-    )
-    output = output_schema(JoinCore(config), left, right)  # refuses what is wrong
-    inputs = prepare(left, right, config, condition_text(on))
+    output = output_schema(CompiledJoin(config), left, right)  # refuses what is wrong
+    inputs = prepare(left, right, config, condition_text(call.on))
     return _Join(inputs, settings, output, options).run()
 
 
@@ -96,7 +72,7 @@ class _Join:
         self.inputs, self.settings, self.output = inputs, settings, output
         self.how: How = config.how
         self.spec = UnitSpec.of(config, options)
-        self.core = JoinCore(self.spec.config)
+        self.compiled = CompiledJoin(self.spec.config)
         self.session = inputs.tables["l"].session
         self._seen: dict[Side, Summary] = {}
 
@@ -104,13 +80,13 @@ class _Join:
     def seen(self) -> dict[Side, Summary]:
         """What is known of the sides; looked at once, when it is needed."""
         if not self._seen:
-            self._seen = look(self.inputs.tables, self.core, self.spec)
+            self._seen = look(self.inputs.tables, self.compiled, self.spec)
         return self._seen
 
     def run(self) -> Any:
         """The joined DataFrame."""
         if self.settings.paper is not None:
-            spark_partitionings().the_comparison(self.core, self.settings.partitioning)
+            spark_partitionings().the_comparison(self.compiled, self.settings.partitioning)
         else:
             joined = self._believed_small()
             if joined is not None:
@@ -164,7 +140,7 @@ class _Join:
         return self._broadcast(self.how, small, whole)
 
     def _whole(self, side: Side) -> Whole | None:
-        return self.inputs.tables[side].whole(self.core.given[side])
+        return self.inputs.tables[side].whole(self.compiled.given[side])
 
     def _broadcast(self, how: How, small: Side, whole: Whole) -> Any:
         spec = replace(self.spec, how=how, label=f"{self.spec.label}-{how}")
@@ -184,12 +160,12 @@ class _Join:
         return plan
 
     def _plan(self, held: Side | None, keep_all: bool, tasks: tuple[int, ...]) -> CellPlan:
-        sights = sights_of(self.core)
+        sights = sights_of(self.compiled)
         zones = {side: self.seen[side].zones for side in SIDES}
         plans = []
         for side in SIDES if held is None else (held,):
             samples = {s: self.seen[s].sample for s in SIDES}
-            where, counts = sample_matches(self.core, side, samples)
+            where, counts = sample_matches(self.compiled, side, samples)
             scale = np.prod([self.seen[s].rows / max(1, samples[s].num_rows) for s in SIDES])
             plans.append(
                 plan_cells(
@@ -232,7 +208,9 @@ class _Join:
             )
             sent = inputs.tables[sides[0]].mapped(route, ROUTED, with_hash=with_hash)
             routed = sent if routed is None else routed.union(sent)
-        job = CellJob(plan.held, pairs, singles, inputs.shown(self.core), inputs.apart(self.core))
+        job = CellJob(
+            plan.held, pairs, singles, inputs.shown(self.compiled), inputs.apart(self.compiled)
+        )
         if self._sends_at_once:
             self._warn_of_large_cells(plan.cells, self._largest(plan))
         return self._joined(routed, plan.cells, job)
@@ -240,7 +218,7 @@ class _Join:
     def _named(self, how: Any) -> Any:
         """The join by one of the paper's partitionings."""
         paper = spark_partitionings()
-        plan = paper.plan_named(self.core, self.settings.partitioning, how, self.seen)
+        plan = paper.plan_named(self.compiled, self.settings.partitioning, how, self.seen)
         left, right = (
             self.inputs.tables[side].mapped(paper.named_router(self.spec, plan, side), ROUTED)
             for side in SIDES
@@ -268,11 +246,9 @@ class _Join:
         """Whether Spark sends a task its rows in one batch, which must not have 2 GB."""
         return bool(self.session.conf.get(BATCH_BYTES) == NO_LIMIT)
 
-    def _width(self, side: Side) -> float:
-        """Bytes of a row, as far as they are known."""
-        least = row_bytes(self.core.given[side])[0]
-        files = self.inputs.tables[side].files
-        return max(least, 0 if files is None else files.bytes / max(1, files.rows))
+    def _width(self, side: Side) -> int:
+        """Bytes of a row, texts and lists aside."""
+        return row_bytes(self.compiled.given[side])[0]
 
     def _largest(self, plan: CellPlan) -> float:
         """Bytes that go to the cell which gets most."""

@@ -13,7 +13,7 @@ from thetajoin.engine.slab import Slab
 from thetajoin.engine.spec import Side
 from thetajoin.planner.cells import CellPlan
 from thetajoin.planner.routes import held_targets, streamed_targets
-from thetajoin.spark.batch.worker import chunks, core_of, to_blobs
+from thetajoin.spark.batch.worker import chunks, compiled_of, to_blobs
 from thetajoin.spark.pack import binary
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.tasks import schema_of
@@ -38,8 +38,8 @@ def router(
     """
 
     def route(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        core = core_of(spec)
-        given = core.given[sides[0]]
+        compiled = compiled_of(spec)
+        given = compiled.given[sides[0]]
         schema = pa.schema(list(given)[:-1]) if numbered else given
         schema = schema.append(pa.field("hash", pa.int64())) if with_hash else schema
         slab = Slab()
@@ -55,11 +55,11 @@ def router(
                 chunk = pa.RecordBatch.from_arrays([*chunk.columns, numbers], schema=given)
                 next_row += chunk.num_rows
             for side in sides:
-                chunk = pa.RecordBatch.from_arrays(chunk.columns, schema=core.given[side])
+                chunk = pa.RecordBatch.from_arrays(chunk.columns, schema=compiled.given[side])
                 targets = (
-                    held_targets(core, plan, chunk, hashes, keep_all)
+                    held_targets(compiled, plan, chunk, hashes, keep_all)
                     if side == plan.held
-                    else streamed_targets(core, plan, chunk, hashes)
+                    else streamed_targets(compiled, plan, chunk, hashes)
                 )
                 for cell, rows in targets:
                     part = chunk

@@ -12,13 +12,13 @@ from pyspark.sql.types import BinaryType, ByteType, LongType
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import concat_batches, empty_batch
-from thetajoin.engine.core import SIDES, JoinCore
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.rows import make_batch
-from thetajoin.engine.spec import Side
+from thetajoin.engine.spec import SIDES, Side
 from thetajoin.planner.facets import sights_of
 from thetajoin.planner.zones import Zones, summarise
 from thetajoin.spark.batch.table import Table
-from thetajoin.spark.batch.worker import chunks, core_of, from_blob, sampled, to_blob
+from thetajoin.spark.batch.worker import chunks, compiled_of, from_blob, sampled, to_blob
 from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.tasks import schema_of
 
@@ -42,25 +42,25 @@ class Summary:
         return self.zones.total
 
 
-def needed(core: JoinCore, side: Side) -> list[str]:
+def needed(compiled: CompiledJoin, side: Side) -> list[str]:
     """Columns of a side that its keys and filters are made from."""
-    exprs = [key.expr for part in core.parts for key in part.keys[side]]
-    exprs += [e for p in core.parts for e in (p.residual, p.filters[side]) if e is not None]
+    exprs = [key.expr for part in compiled.parts for key in part.keys[side]]
+    exprs += [e for p in compiled.parts for e in (p.residual, p.filters[side]) if e is not None]
     used = {name for expr in exprs for name in expr.columns(side)}
-    return [name for name in core.schemas[side].names if name in used]
+    return [name for name in compiled.schemas[side].names if name in used]
 
 
-def look(tables: dict[Side, Table], core: JoinCore, spec: UnitSpec) -> dict[Side, Summary]:
+def look(tables: dict[Side, Table], compiled: CompiledJoin, spec: UnitSpec) -> dict[Side, Summary]:
     """Summarise the sides in one Spark job."""
     jobs = None
     for side, table in tables.items():
-        positions = [core.schemas[side].names.index(name) for name in needed(core, side)]
+        positions = [compiled.schemas[side].names.index(name) for name in needed(compiled, side)]
         job = table.mapped(_summariser(spec, side), SUMMARY, positions)
         jobs = job if jobs is None else jobs.union(job)
     assert jobs is not None
     found = jobs.collect()
     return {
-        side: _merged([row for row in found if row.side == SIDES.index(side)], core, side)
+        side: _merged([row for row in found if row.side == SIDES.index(side)], compiled, side)
         for side in tables
     }
 
@@ -69,11 +69,13 @@ def _summariser(
     spec: UnitSpec, side: Side
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def summarised(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        core = core_of(spec)
-        names = needed(core, side)
-        schema = pa.schema([core.schemas[side].field(name) for name in names])
+        compiled = compiled_of(spec)
+        names = needed(compiled, side)
+        schema = pa.schema([compiled.schemas[side].field(name) for name in names])
         for chunk in chunks(batches, schema, SUMMARY_ROWS):
-            zones = summarise(sights_of(core), side, make_batch(chunk, side, core.parts, names))
+            zones = summarise(
+                sights_of(compiled), side, make_batch(chunk, side, compiled.parts, names)
+            )
             sample = sampled(chunk, TASK_SAMPLE)
             columns = [
                 pa.array([SIDES.index(side)], pa.int8()),
@@ -86,8 +88,8 @@ def _summariser(
     return summarised
 
 
-def _merged(rows: list[Any], core: JoinCore, side: Side) -> Summary:
-    widths = [sight.width(side) for sight in sights_of(core)]
+def _merged(rows: list[Any], compiled: CompiledJoin, side: Side) -> Summary:
+    widths = [sight.width(side) for sight in sights_of(compiled)]
     height = 5 + 2 * sum(widths)
     matrices: list[Int64] = [np.zeros((height, 0), np.int64)]
     samples = []
@@ -98,7 +100,7 @@ def _merged(rows: list[Any], core: JoinCore, side: Side) -> Summary:
         share = max(1, round(SAMPLE * row.total / total))
         kept = np.linspace(0, sample.num_rows - 1, min(share, sample.num_rows)).astype(np.int64)
         samples.append(sample.take(pa.array(kept)))
-    names = needed(core, side)
-    schema = pa.schema([core.schemas[side].field(name) for name in names])
+    names = needed(compiled, side)
+    schema = pa.schema([compiled.schemas[side].field(name) for name in names])
     sample = concat_batches(samples) if samples else empty_batch(schema)
     return Summary(Zones.from_matrix(np.concatenate(matrices, axis=1), widths), sample)

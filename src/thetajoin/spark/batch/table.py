@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from thetajoin.engine.block import empty_batch
 from thetajoin.routing.fingerprint import fingerprints
-from thetajoin.spark.batch.files import Files, files_of
 from thetajoin.spark.batch.worker import gathered
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.sent import Sent, collected, send, sendable_bytes
-from thetajoin.spark.stream import arrow_schema
+from thetajoin.spark.statistics import estimated_bytes
 from thetajoin.spark.tasks import Task, mapped
 
 # A side that is sent whole takes no more than this in every worker.
@@ -25,30 +24,24 @@ WHOLE_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Whole:
-    """All rows of a small table, for every task: sent there, or files to read them from."""
+    """All rows of a small table, sent to every task."""
 
     rows: int
-    source: Files | Sent | None
+    source: Sent | None
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """The rows as one batch; the schema names and types the columns."""
         if self.source is None:
             return empty_batch(schema)
-        if isinstance(self.source, Sent):
-            return self.source.batch(schema)
-        return gathered(list(self.source.read(range(len(self.source.tasks)))), schema)
+        return self.source.batch(schema)
 
 
 class Table:
-    """A DataFrame that does not stream.
-
-    files: what to read in its place, where it is nothing but files.
-    """
+    """A DataFrame that does not stream."""
 
     def __init__(self, df: Any) -> None:
         """A user's, or one with columns that were added to that."""
         self.session = df.sparkSession
-        self.files = files_of(df, arrow_schema(df))
         self._df = df
 
     @cached_property
@@ -58,20 +51,11 @@ class Table:
 
     @cached_property
     def bytes(self) -> float:
-        """How large it is, or is thought to be; infinite where Spark tells nothing (Connect)."""
-        if self.files is not None:
-            return self.files.bytes
-        if not hasattr(self.frame, "_jdf"):
-            return float("inf")
-        return float(self.frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
+        """How large Spark thinks it is; infinite where it has no idea."""
+        return estimated_bytes(self.frame)
 
     def whole(self, schema: pa.Schema) -> Whole | None:
-        """All rows, or None if they take too much; a table of Spark's is collected for that."""
-        files = self.files
-        if files is not None:
-            if files.bytes > WHOLE_BYTES:
-                return None
-            return Whole(files.rows, files if files.rows else None)
+        """All rows, collected; None if they take too much."""
         table = collected(self.frame, sendable_bytes(self.session, WHOLE_BYTES))
         if table is None:
             return None
@@ -88,21 +72,12 @@ class Table:
     ) -> Any:
         """Its batches through a task: the columns at some positions, and a hash of the row.
 
-        The hash depends on the row, or on its place in its file: never on where a batch was cut.
+        The hash depends on the row alone, never on where a batch was cut.
         """
-        files = self.files
-        if files is None:
-            frame = self.frame
-            if columns is not None:
-                frame = frame.select(*[f"c{at}" for at in columns])
-            return mapped(frame, _hashing(task) if with_hash else task, schema)
-
-        def read(tasks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            numbers = [number for batch in tasks for number in batch.column(0).to_pylist()]
-            yield from task(files.read(numbers, columns, with_hash))
-
-        number = len(files.tasks)
-        return mapped(self.session.range(0, number, 1, max(1, number)), read, schema)
+        frame = self.frame
+        if columns is not None:
+            frame = frame.select(*[f"c{at}" for at in columns])
+        return mapped(frame, _hashing(task) if with_hash else task, schema)
 
 
 def _hashing(task: Task) -> Task:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.batch.tables import contiguous
-from thetajoin.engine.core import JoinCore
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.spark.spec import UnitSpec
 
 # Rows of a side that a task keys and sends at once, and bytes after which it does not wait.
@@ -19,17 +19,17 @@ CHUNK_BYTES = 64 << 20
 BLOB_BYTES = 64 << 20
 # What a sample sent to the driver may take.
 SAMPLE_BYTES = 1 << 20
-_CORES: OrderedDict[str, JoinCore] = OrderedDict()
+_CORES: OrderedDict[str, CompiledJoin] = OrderedDict()
 
 
-def core_of(spec: UnitSpec) -> JoinCore:
+def compiled_of(spec: UnitSpec) -> CompiledJoin:
     """The compiled join, once for each worker process."""
-    core = _CORES.get(spec.label)
-    if core is None:
-        core = _CORES[spec.label] = JoinCore(spec.config)
+    compiled = _CORES.get(spec.label)
+    if compiled is None:
+        compiled = _CORES[spec.label] = CompiledJoin(spec.config)
         while len(_CORES) > 8:
             _CORES.popitem(last=False)
-    return core
+    return compiled
 
 
 def chunks(

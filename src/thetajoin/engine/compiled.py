@@ -1,0 +1,141 @@
+"""What a join is: its condition, keys, columns and clock, compiled once and never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from thetajoin.batch.keys import Int64
+from thetajoin.engine.intake import Clock, Ordering, check_schema, conform, storage_schema, stored
+from thetajoin.engine.joiner import Joiner
+from thetajoin.engine.layout import How, Layout, owes
+from thetajoin.engine.options import Options
+from thetajoin.engine.rows import Batch, make_batch
+from thetajoin.engine.spec import (
+    SIDES,
+    Side,
+    compare_columns,
+    compile_parts,
+    time_difference,
+)
+from thetajoin.engine.store import Store, StoreConfig
+from thetajoin.errors import SchemaError
+from thetajoin.predicate import Comparison, compile_condition
+from thetajoin.registry import AUTO, PO_JOIN, check_suits, live_store
+from thetajoin.window.chain import SEGMENTS
+from thetajoin.window.spec import CountWindow, FullHistory, Window
+
+
+@dataclass(frozen=True)
+class JoinConfig:
+    """Everything a join is made of but its rows."""
+
+    on: Any
+    left_schema: pa.Schema
+    right_schema: pa.Schema
+    how: How = "inner"
+    window: Window = field(default_factory=FullHistory)
+    order_by: tuple[str, str] | None = None
+    suffix: str = "_right"
+    self_join: bool = False
+    options: Options = field(default_factory=Options)
+    segments: int = SEGMENTS
+
+
+class CompiledJoin:
+    """A join of two schemas, ready for rows.
+
+    given: the inputs' schemas. schemas: those that rows are kept in. parts: the condition's
+    conjunctions as keys and intervals. clock: event time under a time window. ordering: of rows
+    inside a micro-batch.
+    """
+
+    def __init__(self, config: JoinConfig) -> None:
+        """Compile the condition against both schemas; every mistake in it is reported here."""
+        self.config = config
+        self.given: dict[Side, pa.Schema] = {"l": config.left_schema, "r": config.right_schema}
+        for side in SIDES:
+            check_schema(self.given[side], side)
+        self.schemas = {side: storage_schema(self.given[side]) for side in SIDES}
+        schemas = self.schemas["l"], self.schemas["r"]
+        self.layout = Layout(self.given["l"], self.given["r"], config.how, config.suffix)
+        self.condition = compile_condition(config.on, *schemas)
+        time = time_difference(config.window, *schemas)
+        self.clock = None if time is None else Clock.of(time)
+        self.parts = compile_parts(self.condition, time)
+        self.ordering = Ordering(self._order_columns())
+        options = config.options
+        shapes = [part.views[side].shape for part in self.parts for side in SIDES]
+        check_suits(options.index, shapes, self.condition.sql)
+        self.joiner = Joiner(
+            self.parts, self.layout, options.chunk_rows, options.workers, config.how != "inner"
+        )
+
+    def _order_columns(self) -> Comparison | None:
+        names = self.config.order_by
+        if names is None:
+            return None
+        for side, name in zip(SIDES, names, strict=True):
+            if name not in self.schemas[side].names:
+                raise SchemaError(
+                    f"order_by column {name!r} is not in the {'left' if side == 'l' else 'right'} "
+                    f"input; it has {', '.join(self.schemas[side].names)}"
+                )
+        return compare_columns(*names, self.schemas["l"], self.schemas["r"])
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether it matters which of two rows came first."""
+        return isinstance(self.config.window, CountWindow) or self.config.self_join
+
+    def gives_unmatched(self, side: Side) -> bool:
+        """Whether rows of a side come out where they match nothing."""
+        return self.config.how != "semi" and owes(self.config.how, side)
+
+    def needed(self, side: Side) -> list[str]:
+        """Columns of a side that keys, filters and checks of pairs are made from."""
+        exprs = [key.expr for part in self.parts for key in part.keys[side]]
+        exprs += [e for part in self.parts for e in (part.residual, part.filters[side]) if e]
+        used = {name for expr in exprs for name in expr.columns(side)}
+        return [name for name in self.schemas[side].names if name in used]
+
+    def kept(self, side: Side) -> list[str]:
+        """Columns to keep of a side's rows: those of the output, and what is needed."""
+        if side == "l" or not self.layout.only_left:
+            return list(self.schemas[side].names)
+        return self.needed(side)
+
+    def taken_in(self, rows: pa.RecordBatch, side: Side) -> pa.RecordBatch:
+        """A user's rows, checked, in the types they are kept in."""
+        return stored(conform(rows, self.given[side], side), self.schemas[side])
+
+    def keyed(self, rows: pa.RecordBatch, side: Side) -> Batch:
+        """A user's rows with their keys, all columns kept."""
+        return make_batch(self.taken_in(rows, side), side, self.parts, self.schemas[side].names)
+
+    def times(self, rows: pa.RecordBatch, side: Side) -> Int64 | None:
+        """The rows' event times under a time window."""
+        return None if self.clock is None else self.clock.times(rows, side)[0]
+
+    def new_store(
+        self, side: Side, index: str | None = None, parameters: Mapping[str, Any] | None = None
+    ) -> Store:
+        """An empty store for one side's rows, under the index asked for or another."""
+        window, options = self.config.window, self.config.options
+        if index is None:
+            index, parameters = options.index, options.index_options
+        config = StoreConfig(
+            head_rows=options.head_rows,
+            background=options.merge == "background",
+            bounded=not isinstance(window, FullHistory),
+            owes=owes(self.config.how, side),
+            segments=self.config.segments,
+            index=index,
+            index_options=tuple(sorted((parameters or {}).items())),
+            window_rows=window.size if isinstance(window, CountWindow) else None,
+        )
+        kind = Store if index in (PO_JOIN, AUTO) else live_store()
+        return kind(side, self.parts, config)

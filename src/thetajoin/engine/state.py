@@ -1,0 +1,301 @@
+"""What a join holds: both sides' rows, event time and counters, micro-batch by micro-batch.
+
+`begin` takes new rows in, `pairs` gives the output they cause, `commit` stores them. What only
+counts matches goes over the step's meetings in place of `pairs` (`thetajoin.aggregate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from thetajoin.batch.keys import Int64
+from thetajoin.engine.block import Block, Flags, empty_batch
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.joiner import Found
+from thetajoin.engine.rows import Batch, make_batch
+from thetajoin.engine.share import Share
+from thetajoin.engine.spec import OTHER, SIDES, Side
+from thetajoin.engine.step import Arrival, Step
+from thetajoin.errors import WindowError
+from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.po_join import Mapper
+from thetajoin.registry import PO_JOIN, tuner
+from thetajoin.window.spec import CountWindow
+
+# From this many new rows on, their keys are sorted on several threads.
+PARALLEL_SORT_ROWS = 100_000
+
+
+@dataclass
+class Counters:
+    """What has passed through a join."""
+
+    pairs: int = 0
+    unmatched: int = 0
+    late_rows: int = 0
+    null_times: int = 0
+
+
+class JoinState:
+    """The rows that later ones may still be paired with, and what is known of time.
+
+    watermark: no older row is taken in. late: where a side's rows are late from another time on
+    than the watermark.
+    """
+
+    def __init__(self, join: CompiledJoin, share: Share | None = None) -> None:
+        self.join = join
+        self.share = Share() if share is None else share
+        self.watermark: int | None = None
+        self.late: dict[Side, int] = {}
+        self.counters = Counters()
+        self.stores = {side: join.new_store(side) for side in SIDES}
+        self._tune = None if join.config.options.index == PO_JOIN else tuner(self)
+
+    def run(
+        self, left: pa.RecordBatch | None, right: pa.RecordBatch | None, *, last: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Take new rows in, giving the output they cause; they are stored when this is exhausted.
+
+        With `last` nothing will follow, so what only later rows would need is not built.
+        """
+        yield from self.pairs(self.begin(left, right, last=last))
+
+    def begin(
+        self, left: pa.RecordBatch | None, right: pa.RecordBatch | None, *, last: bool = False
+    ) -> Step:
+        """Take new rows in, without storing them."""
+        join = self.join
+        given: dict[Side, pa.RecordBatch] = {}
+        for side, batch in zip(SIDES, (left, right), strict=True):
+            whole = empty_batch(join.given[side]) if batch is None else batch
+            given[side] = join.taken_in(whole, side)
+        timed = {side: self._on_time(given[side], side) for side in SIDES}
+        rows = {side: timed[side][0] for side in SIDES}
+        befores: dict[Side, Int64] = {side: np.zeros(0, np.int64) for side in SIDES}
+        if join.is_ordered:
+            orders, counts = join.ordering.places(rows["l"], rows["r"])
+            for side, order, before in zip(SIDES, orders, counts, strict=True):
+                befores[side] = before
+                if order is not None:
+                    rows[side] = rows[side].take(pa.array(order))
+        firsts = {side: self.stores[side].count for side in SIDES}
+        batches: dict[Side, Batch] = {}
+        for side in SIDES:
+            start, end = 0, rows[side].num_rows
+            if side in self.share.probed_in_part:
+                start, end = self.share.part(end, firsts[side])
+            mine, befores[side] = rows[side].slice(start, end - start), befores[side][start:end]
+            batches[side] = make_batch(mine, side, join.parts, join.kept(side))
+            firsts[side] += start
+        arrivals: dict[Side, Arrival] = {}
+        for side in SIDES:
+            kept, numbers = self._share_of(side, batches, firsts[side])
+            arrivals[side] = Arrival(
+                batches[side],
+                firsts[side],
+                befores[side],
+                kept,
+                self._block(side, kept, numbers, last),
+                rows[side].num_rows,
+                *timed[side][1:],
+            )
+        return Step(join, self.stores, arrivals, last)
+
+    def _on_time(self, batch: pa.RecordBatch, side: Side) -> tuple[pa.RecordBatch, int, int]:
+        """Rows that are not late, and how many were late or without a time."""
+        clock = self.join.clock
+        if clock is None:
+            return batch, 0, 0
+        times, null = clock.times(batch, side)
+        nulls = int(null.sum())
+        mark = self.late.get(side, self.watermark)
+        if mark is None:
+            return batch, 0, nulls
+        late = (times < mark) & ~null
+        if not late.any():
+            return batch, 0, nulls
+        return batch.filter(pa.array(~late)), int(late.sum()), nulls
+
+    def _share_of(
+        self, side: Side, batches: dict[Side, Batch], first: int
+    ) -> tuple[Batch, Arrivals]:
+        """The rows of a micro-batch that are to be stored here, and their arrival numbers."""
+        batch = batches[side]
+        if side not in self.share.stored_in_part or side in self.share.probed_in_part:
+            return batch, Arrivals.dense(first, len(batch))
+        # Rows of a self-join are stored once, to be found in both roles.
+        role: Side = "l" if self.join.config.self_join else side
+        mine = self.share.stored(self.join.parts[0], batches, role, first)
+        kept = batch.where(mine)
+        if not len(kept) or not self.join.is_ordered:
+            return kept, Arrivals.dense(first, len(kept))
+        return kept, Arrivals.of(first + np.flatnonzero(mine))
+
+    def _block(self, side: Side, batch: Batch, numbers: Arrivals, last: bool) -> Block:
+        store, times = self.stores[side], self.join.times(batch.table, side)
+        threads = self.join.joiner.threads
+        if last and side == "l" and not self.join.is_ordered:
+            settled = np.zeros(len(batch), np.bool_) if store.config.owes else None
+            return Block(numbers, batch.table, [], settled, times)
+        if threads == 1 or len(batch) < PARALLEL_SORT_ROWS:
+            return store.block_of(batch, times, arrivals=numbers)
+        with ThreadPoolExecutor(threads) as pool:
+            mapper: Mapper = lambda f, xs: list(pool.map(f, xs))  # noqa: E731
+            return store.block_of(batch, times, arrivals=numbers, mapper=mapper)
+
+    def pairs(self, step: Step) -> Iterator[pa.RecordBatch]:
+        """The output that a step's rows cause; they are stored when this is exhausted."""
+        marks: dict[int, Flags] = {}
+        pairs = 0
+        want_output = self.join.config.how not in ("semi", "anti")
+        for meeting in step.meetings():
+            side = meeting.side
+            once = not want_output and side == "l"
+            for found in self.join.joiner.probe(
+                meeting.batch, side, meeting.blocks, meeting.see, once=once, want_output=want_output
+            ):
+                pairs += len(found.probe_rows)
+                output = self._settle(side, step, found, marks)
+                if output is not None and output.num_rows:
+                    yield output
+        if not step.last:
+            yield from self._unmatchable(step)
+        yield from self.commit(step, marks, pairs)
+
+    def _settle(
+        self, side: Side, step: Step, found: Found, marks: dict[int, Flags]
+    ) -> pa.RecordBatch | None:
+        """Mark what has found a match; the rows to give out for it."""
+        new_left: tuple[Block, NDArray[np.int32]] | None = None
+        semi = self.join.config.how == "semi"
+        probing = side, step.arrivals[side].block, found.probe_rows
+        for of, block, rows in (probing, (OTHER[side], found.block, found.stored_rows)):
+            if block.settled is None:
+                continue
+            fresh = block is step.arrivals[of].block
+            flags = block.settled if fresh else marks.setdefault(id(block), block.settled.copy())
+            if of == "l" and semi:
+                new_left = block, np.unique(rows[~flags[rows]])
+            flags[rows] = True
+        if semi:
+            assert new_left is not None
+            return self.join.layout.single("l", new_left[0].table, new_left[1])
+        return found.output
+
+    def _unmatchable(self, step: Step) -> Iterator[pa.RecordBatch]:
+        """New rows that never can match: an outer join gives them out now."""
+        for side in SIDES:
+            arrival = step.arrivals[side]
+            block = arrival.block
+            if block.settled is None or not self.join.gives_unmatched(side):
+                continue
+            rows = np.flatnonzero(~arrival.kept.matchable() & ~block.settled)
+            yield from self._unmatched(side, block, rows)
+
+    def _unmatched(
+        self, side: Side, block: Block, rows: NDArray[np.intp]
+    ) -> Iterator[pa.RecordBatch]:
+        """Give rows out as unmatched, and mark them settled."""
+        assert block.settled is not None
+        block.settled[rows] = True
+        step = self.join.config.options.chunk_rows
+        for start in range(0, len(rows), step):
+            chunk = rows[start : start + step].astype(np.int32)
+            self.counters.unmatched += len(chunk)
+            yield self.join.layout.single(side, block.table, chunk)
+
+    def commit(
+        self, step: Step, marks: dict[int, Flags] | None = None, pairs: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        """Store a step's rows, now; gives the unmatched rows that leave a count window.
+
+        An inner join has none of these, and what is given need not be taken. marks: of blocks whose
+        rows have found matches, by their identity.
+        """
+        marks = marks or {}
+        for side in SIDES:
+            arrival = step.arrivals[side]
+            for block in self.stores[side].blocks():
+                block.settled = marks.get(id(block), block.settled)
+            self.stores[side].add(arrival.block, arrival.arrived)
+            if self._tune is not None:
+                self._tune(side, len(arrival.kept))
+            if side == "l" or not self.join.config.self_join:
+                self.counters.late_rows += arrival.late
+                self.counters.null_times += arrival.null_times
+        self.counters.pairs += pairs
+        window = self.join.config.window
+        if not isinstance(window, CountWindow):
+            return iter(())
+        for side in SIDES:
+            if not self.join.gives_unmatched(side):
+                self.stores[side].drop_before(window.first_visible(self.stores[side].count))
+        return self._leave_count_window(window)
+
+    def _leave_count_window(self, window: CountWindow) -> Iterator[pa.RecordBatch]:
+        for side in SIDES:
+            if not self.join.gives_unmatched(side):
+                continue
+            store = self.stores[side]
+            first = window.first_visible(store.count)
+            for block in store.blocks():
+                if block.arrivals.first >= first:
+                    break
+                gone = int(block.arrivals.rows_before(np.array([first]))[0])
+                if gone and block.settled is not None:
+                    yield from self._unmatched(side, block, np.flatnonzero(~block.settled[:gone]))
+            store.drop_before(first)
+
+    def expired(self, side: Side, last: int, newest: int | None) -> bool:
+        """Whether rows up to an arrival number and an event time can be forgotten."""
+        window, clock = self.join.config.window, self.join.clock
+        if isinstance(window, CountWindow):
+            return last < window.first_visible(self.stores[side].count)
+        if clock is None or self.watermark is None or newest is None:
+            return False
+        # A self-join's rows are kept once, for both roles.
+        roles = SIDES if self.join.config.self_join else (side,)
+        return newest < self.watermark - max(clock.reach[role] for role in roles)
+
+    def advance(self, watermark: Any) -> Iterator[pa.RecordBatch]:
+        """Move event time; gives unmatched rows that no later row can match any more."""
+        if self.join.clock is None:
+            raise WindowError("advance() moves event time: the join needs a TimeWindow for that")
+        yield from self.advance_to(self.join.clock.instant(watermark))
+
+    def advance_to(self, instant: int) -> Iterator[pa.RecordBatch]:
+        """Move event time to an instant in the unit of the time keys."""
+        clock = self.join.clock
+        if clock is None or (self.watermark is not None and instant <= self.watermark):
+            return
+        self.watermark = instant
+        for side in SIDES:
+            oldest = instant - clock.reach[side]
+            for block in self.stores[side].blocks():
+                if block.settled is not None and self.join.gives_unmatched(side):
+                    assert block.times is not None
+                    rows = np.flatnonzero(~block.settled & (block.times < oldest))
+                    yield from self._unmatched(side, block, rows)
+            self.stores[side].drop_older(oldest)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """All rows that are still unmatched: nothing more will come."""
+        for side in SIDES:
+            if not self.join.gives_unmatched(side):
+                continue
+            for block in self.stores[side].blocks():
+                assert block.settled is not None
+                yield from self._unmatched(side, block, np.flatnonzero(~block.settled))
+
+    def close(self) -> None:
+        """Wait for merges under way."""
+        for store in self.stores.values():
+            store.settle_merge(wait=True)

@@ -1,0 +1,123 @@
+"""A micro-batch on its way through a join: its rows, and which stored and new rows they meet.
+
+Everything about new rows is computed here before anything is stored, so a micro-batch that fails
+leaves the state as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from thetajoin.batch.keys import Int64
+from thetajoin.engine.block import Block
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.joiner import See
+from thetajoin.engine.rows import Batch
+from thetajoin.engine.spec import OTHER, SIDES, Side
+from thetajoin.engine.store import Store
+from thetajoin.window.spec import CountWindow
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """New rows of one side, in order and keyed.
+
+    batch: the rows to probe with, the first of them with the arrival number `first`; `before` says
+    how many new rows of the other side came before each.
+    kept: the rows to store, made into a `block` that is not stored yet.
+    """
+
+    batch: Batch
+    first: int
+    before: Int64
+    kept: Batch
+    block: Block
+    arrived: int
+    late: int
+    null_times: int
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """New rows of one side, the blocks of the other that they meet, and what they see of them."""
+
+    side: Side
+    batch: Batch
+    blocks: list[Block]
+    see: See | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A micro-batch that has been taken in and is not stored yet.
+
+    `JoinState.begin` makes it, and `JoinState.commit` stores its rows.
+    """
+
+    join: CompiledJoin
+    stores: Mapping[Side, Store]
+    arrivals: Mapping[Side, Arrival]
+    last: bool
+
+    @property
+    def blocks(self) -> dict[Side, Block]:
+        """The rows that will be stored."""
+        return {side: self.arrivals[side].block for side in SIDES}
+
+    def meetings(self) -> Iterator[Meeting]:
+        """Who meets whom: together these cover every pair with a new row exactly once."""
+        new = self.blocks
+        if not self.join.is_ordered:
+            yield self._meeting("r", [])
+            yield self._meeting("l", [new["r"]])
+            return
+        sees = {side: self._sees(side) for side in SIDES}
+        met = {side: [new[OTHER[side]]] for side in SIDES}
+        if not self.join.config.self_join and self._new_meet(sees):
+            # Whichever of two new rows is the later sees the other: one side can look for both.
+            sees = {side: See(see.low, None) for side, see in sees.items()}
+            met["r"] = []
+        for side in SIDES:
+            yield self._meeting(side, met[side], sees[side])
+
+    def unlisted_meetings(self) -> Iterator[Meeting]:
+        """Who meets whom where pairs are not listed: the same, with fewer bounds to decide by.
+
+        Rows of a self-join see the earlier ones, each up to another arrival number, and that is one
+        more order of rows to decide by. Where all new rows are in the window together, each may
+        meet all of them but itself.
+        """
+        sees = {side: self._sees(side) for side in SIDES}
+        if not self.join.config.self_join or not self._new_meet(sees):
+            yield from self.meetings()
+            return
+        for side in SIDES:
+            low = sees[side].low
+            yield self._meeting(side, [], None if low is None else See(low, None))
+        arrival = self.arrivals["l"]
+        apart = arrival.first + np.arange(len(arrival.batch))
+        yield Meeting("l", arrival.batch, [self.blocks["r"]], See(None, None, apart))
+
+    def _meeting(self, side: Side, new: list[Block], see: See | None = None) -> Meeting:
+        stored = self.stores[OTHER[side]].probed()
+        return Meeting(side, self.arrivals[side].batch, [*stored, *new], see)
+
+    def _sees(self, side: Side) -> See:
+        """What a side's new rows may see where rows are taken in an order."""
+        window, arrival = self.join.config.window, self.arrivals[side]
+        if self.join.config.self_join:
+            seen = arrival.first + np.arange(len(arrival.batch))
+        else:
+            seen = self.stores[OTHER[side]].count + arrival.before
+        low = window.first_visible(seen) if isinstance(window, CountWindow) else None
+        return See(low, seen - 1)
+
+    def _new_meet(self, sees: Mapping[Side, See]) -> bool:
+        """Whether no new row has left the window when the last new row of the other side comes."""
+        return all(
+            see.low is None or not len(see.low) or see.low[-1] <= self.stores[OTHER[side]].count
+            for side, see in sees.items()
+        )
