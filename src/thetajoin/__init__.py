@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from thetajoin.api import explain, join, join_agg, join_batches, self_join, self_join_agg
     from thetajoin.engine.stream import StreamJoin
     from thetajoin.errors import ThetaJoinError
-    from thetajoin.many import join_many
+    from thetajoin.many_inputs import join_many
     from thetajoin.predicate import l, r
     from thetajoin.query.run import sql
-    from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow
+    from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow
 
 _HOME = {
     "explain": "api",
     "join": "api",
     "join_agg": "api",
     "join_batches": "api",
-    "join_many": "many",
+    "join_many": "many_inputs",
     "self_join": "api",
     "self_join_agg": "api",
     "sql": "query.run",
@@ -30,9 +30,9 @@ _HOME = {
     "ThetaJoinError": "errors",
     "l": "predicate",
     "r": "predicate",
-    "CountWindow": "window.spec",
-    "FullHistory": "window.spec",
-    "TimeWindow": "window.spec",
+    "CountWindow": "window.windows",
+    "FullHistory": "window.windows",
+    "TimeWindow": "window.windows",
 }
 
 __all__ = [

@@ -18,7 +18,7 @@ from thetajoin.engine.state import JoinState
 from thetajoin.errors import SchemaError, enough_memory
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
 from thetajoin.planner.plan import Plan, make_plan
-from thetajoin.window.spec import Window
+from thetajoin.window.windows import Window
 
 SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from thetajoin.engine.compiled import CompiledJoin
-    from thetajoin.engine.spec import Side
+    from thetajoin.engine.parts import Side
     from thetajoin.engine.state import JoinState
     from thetajoin.engine.store import Store
     from thetajoin.index.shape import Shape

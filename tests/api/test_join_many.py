@@ -196,8 +196,8 @@ def test_a_count_window_over_two_is_that_of_join():
 
 
 def test_the_smallest_join_comes_first():
-    from thetajoin.many import _Tables
-    from thetajoin.planner.graph import order_joins
+    from thetajoin.many_inputs import _Tables
+    from thetajoin.planner.join_order import order_joins
     from thetajoin.predicate.graph import conjuncts
 
     x = np.arange(1000)

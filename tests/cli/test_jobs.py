@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from thetajoin.cli.app import app
 from thetajoin.cli.jobs import read_job
 from thetajoin.errors import OptionError, ThetaJoinError
-from thetajoin.window.spec import CountWindow, TimeWindow
+from thetajoin.window.windows import CountWindow, TimeWindow
 
 QUERY = "SELECT a.k AS k, count(*) AS n FROM a, b WHERE a.k < b.k GROUP BY a.k"
 

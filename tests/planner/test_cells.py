@@ -23,12 +23,12 @@ from thetajoin.batch.keys import INT64_MAX, INT64_MIN
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.held import HeldJoin
 from thetajoin.engine.options import Options
+from thetajoin.engine.parts import OTHER, SIDES
 from thetajoin.engine.rows import make_batch
-from thetajoin.engine.spec import OTHER, SIDES
 from thetajoin.errors import DataError
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import Sight
-from thetajoin.planner.routes import held_targets, streamed_targets
+from thetajoin.planner.targets import held_targets, streamed_targets
 from thetajoin.planner.zones import Places, Zones, summarise
 
 BYTES_L = SCHEMA_L | {"s": pa.string()}

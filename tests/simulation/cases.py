@@ -19,7 +19,7 @@ import thetajoin as tj
 from naive import Predicate, Row
 from thetajoin.aggregate.run import AggConfig
 from thetajoin.engine.compiled import JoinConfig
-from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.unit_spec import UnitSpec
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 # The tag of rows that only serve to move a count window past all others.

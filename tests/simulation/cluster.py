@@ -21,9 +21,9 @@ from simulation.disk import Killed, damage, files_below
 from simulation.store import Handle, Version
 from simulation.world import Host, World
 from thetajoin.spark.pack import packer
-from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
+from thetajoin.spark.unit_spec import UnitSpec
 
 # Attempts of one task, and runs of one micro-batch, after which nothing goes wrong any more.
 MOST_ATTEMPTS, MOST_RUNS = 4, 3

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from simulation.history import run_history
 from thetajoin.engine.blockfile import DamagedError
-from thetajoin.engine.spec import SIDES
+from thetajoin.engine.parts import SIDES
 from thetajoin.engine.state import JoinState
 from thetajoin.routing.fingerprint import Fingerprints
 from thetajoin.spark.cache import SegmentCache

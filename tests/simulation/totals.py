@@ -17,7 +17,7 @@ from simulation.cases import plain
 from thetajoin.aggregate.run import AggConfig
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.spark.aggregate import TotalsUnit
-from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.unit_spec import UnitSpec
 
 ByGroup = dict[Any, tuple[Any, ...]]
 _LEAST_FIRST = cmp_to_key(lambda a, b: naive.order(a, b) or 0)

@@ -174,8 +174,8 @@ def test_mistakes(frames: tuple[Any, Any]) -> None:
 def test_a_warning_where_spark_would_send_too_much_at_once(
     spark: Any, frames: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from thetajoin.spark.batch import join
     from thetajoin.spark.session import BATCH_BYTES, NO_LIMIT
+    from thetajoin.spark.tables import join
 
     monkeypatch.setattr(join, "LARGE_CELL", 1)
     with warnings.catch_warnings():

@@ -41,7 +41,7 @@ def rows(n: int, seed: int) -> list[tuple[Any, ...]]:
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Task]]:
     """What a join has Spark do with its tables: each frame, and the task over its batches."""
-    from thetajoin.spark.batch import route, table
+    from thetajoin.spark.tables import route, table
 
     found: list[tuple[Any, Task]] = []
     mapped = table.mapped
@@ -125,7 +125,7 @@ def test_a_join_s_cells_get_the_same_rows_again(
 
 
 def test_a_count_window_numbers_the_same_rows_alike(spark: Any) -> None:
-    from thetajoin.spark.batch.counted import numbered
+    from thetajoin.spark.tables.counted import numbered
 
     made = rows(60, 3)
     found = []
@@ -184,7 +184,7 @@ def test_rows_that_were_not_there_when_the_join_was_planned(
 
 
 def test_blobs_are_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    from thetajoin.spark.batch import worker
+    from thetajoin.spark.tables import worker
 
     monkeypatch.setattr(worker, "BLOB_BYTES", 1000)
     batch = pa.record_batch({"s": ["x" * 90] * 50 + ["y" * 5000], "l": [[1, 2]] * 51})
@@ -199,9 +199,9 @@ def test_blobs_are_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cell_of_more_than_one_table_of_held_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     from thetajoin.engine.compiled import JoinConfig
-    from thetajoin.spark.batch import cell, worker
-    from thetajoin.spark.batch.route import sent
-    from thetajoin.spark.spec import UnitSpec
+    from thetajoin.spark.tables import cell, worker
+    from thetajoin.spark.tables.route import sent
+    from thetajoin.spark.unit_spec import UnitSpec
 
     monkeypatch.setattr(worker, "BLOB_BYTES", 200)
     monkeypatch.setattr(cell, "HELD_BYTES", 300)

@@ -87,7 +87,7 @@ def test_what_spark_does_not_let_through() -> None:
 
 
 def test_a_small_table_beside_a_table(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from thetajoin.spark.batch import table
+    from thetajoin.spark.tables import table
 
     tasks = recorded(monkeypatch, table)
     small = spark.range(ROWS).selectExpr("id AS b", "id * 2 AS d")

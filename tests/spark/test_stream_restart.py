@@ -91,11 +91,11 @@ def test_lost_segment_files_are_built_again(streams: Streams, monkeypatch: Any) 
     """Something is in the way of every file: each batch rebuilds, and the result is right."""
     from types import SimpleNamespace
 
-    from thetajoin.spark import spec
+    from thetajoin.spark import unit_spec
 
     label = "inthewaytest"
     made = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=label))
-    monkeypatch.setattr(spec, "uuid", made)
+    monkeypatch.setattr(unit_spec, "uuid", made)
     local = Path(streams.spark.sparkContext.getConf().get("spark.local.dir"))
     managers = list(local.glob("blockmgr-*"))
     assert managers

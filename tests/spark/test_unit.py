@@ -29,9 +29,9 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from thetajoin.spark import unit as unit_module
 from thetajoin.spark.pack import packer, unpack
-from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
+from thetajoin.spark.unit_spec import UnitSpec
 
 ON = "l.a < r.b AND l.c >= r.d"
 PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from thetajoin.errors import WindowError
-from thetajoin.window.many import between, pair_window
-from thetajoin.window.spec import TimeWindow
+from thetajoin.window.many_windows import between, pair_window
+from thetajoin.window.windows import TimeWindow
 
 NAMES = ["a", "b", "c"]
 ASYMMETRIC = TimeWindow(before="5 seconds", after="1 second", time="t")

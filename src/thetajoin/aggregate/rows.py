@@ -9,8 +9,8 @@ from thetajoin.aggregate.groups import Grouping, group_rows
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.aggregate.state import State
 from thetajoin.batch.keys import Int64
+from thetajoin.engine.parts import Side
 from thetajoin.engine.rows import evaluate_side
-from thetajoin.engine.spec import Side
 from thetajoin.predicate import Expr
 
 

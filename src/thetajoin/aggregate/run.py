@@ -25,8 +25,8 @@ from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.intake import storage_schema
 from thetajoin.engine.joiner import See, make_probe, seeing, sort_probes
 from thetajoin.engine.options import Options
-from thetajoin.engine.rows import Batch, PartRows, Rows32
-from thetajoin.engine.spec import OTHER, SIDES, Part, Side, View
+from thetajoin.engine.parts import OTHER, SIDES, Part, Side, View
+from thetajoin.engine.rows import KeyedBatch, PartRows, Rows32
 from thetajoin.engine.state import JoinState
 from thetajoin.engine.static import StaticJoin
 from thetajoin.engine.step import Meeting, Step
@@ -38,7 +38,7 @@ from thetajoin.index.shape import Probe
 from thetajoin.kernels.order import gather
 from thetajoin.predicate import condition_text
 from thetajoin.registry import AUTO, PO_JOIN
-from thetajoin.window.spec import CountWindow, FullHistory, Window
+from thetajoin.window.windows import CountWindow, FullHistory, Window
 
 # Segments a window's rows are in, at least: totals of a large one cost little more than of a small.
 # Units on Spark have more, because what they merge they must also write to files again.
@@ -293,7 +293,7 @@ class Aggregator:
         return refused
 
     def _both(
-        self, at: int, part: Part, rows: SideRows, batch: Batch, block: Block, see: See | None
+        self, at: int, part: Part, rows: SideRows, batch: KeyedBatch, block: Block, see: See | None
     ) -> Refused | None:
         """Groups of both sides: ask once for each group of one side, unless pairs are fewer."""
         other = OTHER[rows.side]
@@ -332,14 +332,14 @@ class Aggregator:
         return None
 
     def _list(
-        self, at: int, part: Part, rows: SideRows, batch: Batch, block: Block, see: See | None
+        self, at: int, part: Part, rows: SideRows, batch: KeyedBatch, block: Block, see: See | None
     ) -> None:
         """List the pairs and add them up chunk by chunk."""
         joiner = replace(self.join.joiner, parts=(part,), keep_rows=True)
         only = replace(block, indexes=[block.indexes[at]])
         stored = self._block_rows(block, OTHER[rows.side])
         totals = PairTotals(self.spec, rows, stored)
-        alone = Batch(batch.table, (batch.parts[at],))
+        alone = KeyedBatch(batch.table, (batch.parts[at],))
         numbers = None if see is None or see.apart is None else block.arrivals.numbers()
         for found in joiner.probe(alone, rows.side, [only], see, want_output=False):
             probing, held = found.probe_rows, found.stored_rows
@@ -367,7 +367,7 @@ class Aggregator:
             memo = block.derived.setdefault(("aggregate", at), {})
         return Segment(index, block.table, side, block.arrivals, memo, self._mapper)
 
-    def _new(self, at: int, part: Part, batch: Batch, side: Side) -> Segment:
+    def _new(self, at: int, part: Part, batch: KeyedBatch, side: Side) -> Segment:
         view, rows = part.views[side], batch.parts[at]
         keys = [rows.keys[key] for key in view.stored]
         index = PoJoin(view.shape, keys, rows.rows, orders=orders_of(rows, view.stored))

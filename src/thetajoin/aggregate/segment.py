@@ -24,8 +24,8 @@ from thetajoin.aggregate.solve import (
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.aggregate.state import State
 from thetajoin.batch.keys import Int64
+from thetajoin.engine.parts import Side
 from thetajoin.engine.rows import evaluate_side
-from thetajoin.engine.spec import Side
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
@@ -44,7 +44,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PlaneTerms:
     """What the rows of a plane's sums and ranks mean: term numbers with pieces or rows by rank."""
 
     pieces: list[tuple[int, Piece | None]]
@@ -91,7 +91,7 @@ class Segment:
         made = self._kept("plane", lambda: self._plane(spec))
         if isinstance(made, Refused):
             return made
-        plane, layout = made
+        plane, terms = made
         plane.mapper = self.mapper
         found = self._solved(probe, plane, apart)
         if isinstance(found, Refused):
@@ -99,7 +99,7 @@ class Segment:
         pairs: Int64 = found.totals[0]
         wide.count_at(codes, pairs, state.pairs)
         floats: dict[int, list[tuple[Piece, Int64]]] = {}
-        for (at, piece), totals in zip(layout.pieces, found.totals[1:], strict=True):
+        for (at, piece), totals in zip(terms.pieces, found.totals[1:], strict=True):
             if piece is None:
                 wide.count_at(codes, totals, state.counts[at])
             elif state.sums[at].words:
@@ -107,11 +107,11 @@ class Segment:
             else:
                 floats.setdefault(at, []).append((piece, totals))
         for at in self._counted(spec):
-            if at not in {number for number, piece in layout.pieces if piece is None}:
+            if at not in {number for number, piece in terms.pieces if piece is None}:
                 wide.count_at(codes, pairs, state.counts[at])
         for at, pieces in floats.items():
             _add_floats(state, at, pieces, codes)
-        for (at, by_rank), least in zip(layout.extremes, found.least, strict=True):
+        for (at, by_rank), least in zip(terms.extremes, found.least, strict=True):
             of_group = np.full(state.size, np.iinfo(np.int64).max, np.int64)
             wide.least_at(codes, least, of_group)
             state.add_best(at, of_group, self._array(spec, at), by_rank)
@@ -127,31 +127,31 @@ class Segment:
     def _array(self, spec: AggSpec, at: int) -> pa.Array:
         return evaluate_side(spec.terms[at].expr, self.side, self.table)
 
-    def _plane(self, spec: AggSpec) -> tuple[Plane, Layout] | Refused:
+    def _plane(self, spec: AggSpec) -> tuple[Plane, PlaneTerms] | Refused:
         """The terms' values in primary order: pieces to add up, ranks to take the least of."""
         rid, sums, ranks = self.index.rid, [], []
-        layout = Layout([], [])
+        terms = PlaneTerms([], [])
         for at, term in enumerate(spec.terms):
             if term.side != self.side:
                 continue
             array = self._array(spec, at)
             if term.kind == "count":
                 if array.null_count:
-                    layout.pieces.append((at, None))
+                    terms.pieces.append((at, None))
                     sums.append(gather(present(array).astype(np.int64), rid))
             elif term.kind == "sum":
                 pieces = pieces_of(array, self.index.size)
                 if pieces is None:
                     return Refused(f"{term.expr} has values too far apart to add exactly")
                 for piece in pieces:
-                    layout.pieces.append((at, piece))
+                    terms.pieces.append((at, piece))
                     sums.append(gather(piece.values, rid))
             else:
                 rank, by_rank = ranks_of(array, largest=term.kind == "max")
-                layout.extremes.append((at, by_rank))
+                terms.extremes.append((at, by_rank))
                 ranks.append(gather(rank, rid))
         memo: dict[Any, Any] | None = None if self.memo is None else {}
-        return Plane(self.index.size, sums, ranks, memo, self.mapper), layout
+        return Plane(self.index.size, sums, ranks, memo, self.mapper), terms
 
     def _solved(self, probe: Probe, plane: Plane, apart: Int64 | None) -> Answer | Refused:
         """Each probe's matches, as totals and least ranks."""

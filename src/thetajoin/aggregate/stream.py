@@ -16,12 +16,12 @@ from thetajoin.aggregate.state import State, merge, result
 from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.intake import all_taken_in, conform
+from thetajoin.engine.parts import Side
 from thetajoin.engine.restore import check_owed, read, refusing
 from thetajoin.engine.serial import serial
-from thetajoin.engine.spec import Side
 from thetajoin.engine.stream import LESS
 from thetajoin.errors import SnapshotError, enough_memory
-from thetajoin.window.spec import Window, window_from_dict
+from thetajoin.window.windows import Window, window_from_dict
 
 
 class StreamAggregate:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from thetajoin.ipc import batch_from_ipc, to_ipc
+
 _DTYPE = b"thetajoin.pandas.dtype"
 _CATEGORIES = b"thetajoin.pandas.categories"
 _ARROW = "arrow"
@@ -82,15 +84,12 @@ def _written(dtype: Any) -> bytes:
     schema = pa.schema(
         [pa.field("categories", array.type, metadata={"ordered": str(dtype.ordered)})]
     )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays([array], schema=schema))
-    written: bytes = sink.getvalue().to_pybytes()
+    written: bytes = to_ipc(pa.RecordBatch.from_arrays([array], schema=schema)).to_pybytes()
     return written
 
 
 def _read(data: bytes) -> Any:
-    batch = pa.ipc.open_stream(data).read_next_batch()
+    batch = batch_from_ipc(data)
     ordered = batch.schema.field(0).metadata[b"ordered"] == b"True"
     pandas = sys.modules["pandas"]
     categories = pandas.Index(batch.column(0).to_pandas()).rename(None)

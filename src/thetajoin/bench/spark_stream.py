@@ -249,7 +249,7 @@ def _work(cores: int, scale: float) -> dict[str, Any]:
     """
     import thetajoin as tj
     from thetajoin.engine.compiled import JoinConfig
-    from thetajoin.spark.spec import UnitSpec
+    from thetajoin.spark.unit_spec import UnitSpec
 
     window, rows = int(WINDOW * scale), int(BATCH * scale) // 2
 

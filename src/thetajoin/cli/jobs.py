@@ -36,7 +36,7 @@ from typing import Any
 
 from thetajoin.cli.files import FORMATS, format_of, found
 from thetajoin.errors import OptionError, nearest
-from thetajoin.window.spec import CountWindow, TimeWindow, Window
+from thetajoin.window.windows import CountWindow, TimeWindow, Window
 
 _KEYS: dict[str, dict[str, type]] = {
     "job": {

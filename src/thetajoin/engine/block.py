@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Int64
-from thetajoin.engine.rows import Batch, PartRows
+from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import Mapper, Pairs, PoJoin
@@ -91,7 +91,7 @@ class Block:
 
 def sorted_block(
     arrivals: Arrivals,
-    batch: Batch,
+    batch: KeyedBatch,
     shapes: list[Shape],
     stored: list[tuple[int, ...]],
     *,
@@ -114,7 +114,7 @@ def orders_of(part: PartRows, keys: tuple[int, ...]) -> Callable[[int], NDArray[
 
 def unsorted_block(
     arrivals: Arrivals,
-    batch: Batch,
+    batch: KeyedBatch,
     shapes: list[Shape],
     stored: list[tuple[int, ...]],
     *,

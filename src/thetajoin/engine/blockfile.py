@@ -23,6 +23,7 @@ from thetajoin.engine.block import Block, rows_without_columns
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Shape
+from thetajoin.ipc import batch_from_ipc, to_ipc
 
 SUFFIX = ".segment"
 _MAGIC = b"tjseg002"
@@ -78,10 +79,7 @@ def _pieces(block: Block) -> list[memoryview]:
     for index in block.indexes:
         assert isinstance(index, PoJoin)
         header["indexes"].append({name: put(array) for name, array in index.arrays().items()})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, block.table.schema) as writer:
-        writer.write_batch(block.table)
-    contents = [_bytes(array) for array in [*arrays, sink.getvalue()]]
+    contents = [_bytes(array) for array in [*arrays, to_ipc(block.table)]]
     offsets, at = [], 0
     for content in contents:
         offsets.append(at)
@@ -145,7 +143,7 @@ def _block(mapped: mmap.mmap, length: int, shapes: list[Shape], owes: bool) -> B
         for shape, saved in zip(shapes, header["indexes"], strict=True)
     ]
     rows = pa.py_buffer(mapped).slice(start + header["offsets"][-1])
-    table = pa.ipc.open_stream(rows).read_next_batch()
+    table = batch_from_ipc(rows)
     if not table.num_columns:
         table = rows_without_columns(header["rows"])
     settled = np.zeros(header["rows"], np.bool_) if owes else None

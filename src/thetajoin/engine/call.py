@@ -12,7 +12,7 @@ from thetajoin.engine.compiled import JoinConfig
 from thetajoin.engine.layout import How, parse_how
 from thetajoin.engine.options import Options
 from thetajoin.errors import OptionError, WindowError
-from thetajoin.window.spec import CountWindow, FullHistory, TimeWindow, Window
+from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow, Window
 
 NO_WINDOW = (
     "a stream needs a window: TimeWindow('10 minutes', time='ts'), CountWindow(1000) or "

@@ -13,20 +13,20 @@ from thetajoin.engine.intake import Clock, Ordering, check_schema, conform, stor
 from thetajoin.engine.joiner import Joiner
 from thetajoin.engine.layout import How, Layout, owes
 from thetajoin.engine.options import Options
-from thetajoin.engine.rows import Batch, make_batch
-from thetajoin.engine.spec import (
+from thetajoin.engine.parts import (
     SIDES,
     Side,
     compare_columns,
     compile_parts,
     time_difference,
 )
+from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.errors import SchemaError
 from thetajoin.predicate import Comparison, compile_condition
 from thetajoin.registry import AUTO, PO_JOIN, check_suits, live_store
 from thetajoin.window.chain import SEGMENTS
-from thetajoin.window.spec import CountWindow, FullHistory, Window
+from thetajoin.window.windows import CountWindow, FullHistory, Window
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class CompiledJoin:
         """A user's rows, checked, in the types they are kept in."""
         return stored(conform(rows, self.given[side], side), self.schemas[side])
 
-    def keyed(self, rows: pa.RecordBatch, side: Side) -> Batch:
+    def keyed(self, rows: pa.RecordBatch, side: Side) -> KeyedBatch:
         """A user's rows with their keys, all columns kept."""
         return make_batch(self.taken_in(rows, side), side, self.parts, self.schemas[side].names)
 

@@ -8,7 +8,6 @@ by the held rows that have found none yet.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -16,20 +15,10 @@ import pyarrow as pa
 
 from thetajoin.engine.block import Block
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.joiner import Joiner
-from thetajoin.engine.rows import Batch, PartRows
-from thetajoin.engine.spec import OTHER, Side
+from thetajoin.engine.parts import OTHER, Side
+from thetajoin.engine.rows import KeyedBatch, PartRows
 
 Singles = Literal["none", "matched", "unmatched"]
-# Output batches leave this process whole, so wide rows come in fewer at a time.
-OUTPUT_BYTES = 32 << 20
-
-
-def bounded(joiner: Joiner, most: int, *tables: pa.RecordBatch) -> Joiner:
-    """The joiner with output batches of at most `most` rows and about `OUTPUT_BYTES`."""
-    width = sum(table.nbytes / max(1, table.num_rows) for table in tables)
-    rows = max(64, min(most, int(OUTPUT_BYTES / max(1.0, width))))
-    return joiner if rows == joiner.chunk_rows else replace(joiner, chunk_rows=rows)
 
 
 class HeldJoin:
@@ -51,7 +40,7 @@ class HeldJoin:
         self._matched = np.zeros(len(self._batch), np.bool_)
         self._block = self._index(self._batch, held) if pairs else None
 
-    def _index(self, batch: Batch, side: Side) -> Block:
+    def _index(self, batch: KeyedBatch, side: Side) -> Block:
         return self._join.new_store(side).block_of(batch, self._join.times(batch.table, side))
 
     def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -60,18 +49,17 @@ class HeldJoin:
         if self._block is None:
             self._mark(chunk)
             return
-        most = self._join.config.options.chunk_rows
-        joiner = bounded(self._join.joiner, most, self._batch.table, chunk.table)
+        joiner = self._join.joiner.bounded(self._batch.table, chunk.table)
         for found in joiner.probe(chunk, OTHER[self._held], [self._block]):
             if self._singles != "none":
                 self._matched[found.stored_rows] = True
             if found.output is not None:
                 yield found.output
 
-    def _mark(self, chunk: Batch) -> None:
+    def _mark(self, chunk: KeyedBatch) -> None:
         """Note which held rows find their first match in a chunk."""
         block = self._index(chunk, OTHER[self._held])
-        waiting = Batch(
+        waiting = KeyedBatch(
             self._batch.table,
             tuple(_where(part, ~self._matched[part.rows]) for part in self._batch.parts),
         )

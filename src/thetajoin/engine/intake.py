@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MIN, BytesKey, Int64, encode, is_bytes_type
 from thetajoin.batch.tables import Kind, to_batch
+from thetajoin.engine.parts import Side
 from thetajoin.engine.rows import evaluate_side
-from thetajoin.engine.spec import Side
 from thetajoin.errors import SchemaError, WindowError
 from thetajoin.kernels.order import gather, is_sorted, order_of
 from thetajoin.kernels.search import first_above, first_at_least

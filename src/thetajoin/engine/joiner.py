@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block
 from thetajoin.engine.layout import Layout, take_columns
-from thetajoin.engine.rows import Batch, PartRows
+from thetajoin.engine.parts import OTHER, Part, Side, View
+from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.engine.slab import Slab
-from thetajoin.engine.spec import OTHER, Part, Side, View
 from thetajoin.index.interval import Interval
 from thetajoin.index.po_join import NO_KEYS, PoJoin
 from thetajoin.index.shape import Probe
@@ -30,6 +30,8 @@ from thetajoin.predicate import Expr, evaluate
 Positions = NDArray[np.int32]
 # From this many probes on, sorting them costs less than reading memory in random order.
 SORTED_PROBES = 2048
+# Where output batches leave this process whole, they have about so many bytes at most.
+OUTPUT_BYTES = 32 << 20
 # With more than this share of the rows able to match, all of them probe.
 MOST_ABLE = 0.9
 PairStream = Iterator[tuple[Positions, Positions]]
@@ -71,9 +73,15 @@ class Joiner:
     threads: int
     keep_rows: bool = True
 
+    def bounded(self, *tables: pa.RecordBatch) -> Joiner:
+        """The same with fewer rows in an output batch, where the tables' rows are wide."""
+        width = sum(table.nbytes / max(1, table.num_rows) for table in tables)
+        rows = max(64, min(self.chunk_rows, int(OUTPUT_BYTES / max(1.0, width))))
+        return self if rows == self.chunk_rows else replace(self, chunk_rows=rows)
+
     def probe(
         self,
-        batch: Batch,
+        batch: KeyedBatch,
         side: Side,
         blocks: list[Block],
         see: See | None = None,
@@ -102,7 +110,7 @@ class Joiner:
     def _task(
         self,
         part: Part,
-        batch: Batch,
+        batch: KeyedBatch,
         side: Side,
         probed: _Probes,
         block: Block,

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from thetajoin.engine.block import rows_without_columns
+from thetajoin.engine.parts import Side
 from thetajoin.engine.slab import Slab
-from thetajoin.engine.spec import Side
 from thetajoin.errors import OptionError, SchemaError, is_text
 from thetajoin.predicate.categories import without_categories
 

@@ -21,12 +21,13 @@ import pyarrow as pa
 
 from thetajoin.engine.block import rows_without_columns
 from thetajoin.engine.intake import NAMES, conform
+from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.snapshot import DIGEST, HEADER, MAGIC, VERSION, Saved
-from thetajoin.engine.spec import SIDES, Side
 from thetajoin.engine.state import Counters, JoinState
 from thetajoin.errors import SnapshotError
 from thetajoin.index.arrivals import Arrivals
+from thetajoin.ipc import batch_from_ipc, schema_from_bytes
 
 T = TypeVar("T")
 # Row numbers inside a block are 32 bits wide.
@@ -136,8 +137,7 @@ class _Reader:
         part = self.parts[_count(at, "part", len(self.parts) - 1)]
         rows = _count(at, "rows", MOST_ROWS)
         # A copy, because kernels want their numbers where a multiple of eight is.
-        stream = pa.ipc.open_stream(pa.py_buffer(bytes(part)))
-        batch = stream.read_next_batch()
+        batch = batch_from_ipc(bytes(part))
         if batch.num_columns and batch.num_rows != rows:
             raise _wrong(f"{rows} rows are announced and {batch.num_rows} are there")
         if rows > FREE_ROWS + 8 * len(part):
@@ -171,7 +171,7 @@ def _schema(schemas: dict[str, Any], name: str) -> pa.Schema | None:
     if schemas.get(name) is None:
         return None
     written = base64.b64decode(_the(schemas, name, str), validate=True)
-    return pa.ipc.read_schema(pa.py_buffer(written))
+    return schema_from_bytes(written)
 
 
 def _early(what: Any, at: Any, saved: Saved, reader: _Reader) -> tuple[str, Any]:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Key, encode
-from thetajoin.engine.spec import KeySpec, Part, Side
+from thetajoin.engine.parts import KeySpec, Part, Side
 from thetajoin.kernels.order import gather, inverse, is_sorted, order_among, order_of
 from thetajoin.predicate import evaluate
 
@@ -86,7 +86,7 @@ class PartRows:
 
 
 @dataclass(frozen=True)
-class Batch:
+class KeyedBatch:
     """A batch of rows: what is kept of them, and what each part of the condition sees."""
 
     table: pa.RecordBatch
@@ -95,14 +95,14 @@ class Batch:
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
-    def where(self, mask: NDArray[np.bool_]) -> Batch:
+    def where(self, mask: NDArray[np.bool_]) -> KeyedBatch:
         """The rows for which the mask holds."""
         numbers = np.cumsum(mask, dtype=np.int32) - np.int32(1)
         parts = []
         for part in self.parts:
             inside = part.some(np.flatnonzero(gather(mask, part.rows)).astype(np.int32))
             parts.append(replace(inside, rows=gather(numbers, inside.rows)))
-        return Batch(self.table.filter(pa.array(mask)), tuple(parts))
+        return KeyedBatch(self.table.filter(pa.array(mask)), tuple(parts))
 
     def matchable(self) -> NDArray[np.bool_]:
         """Which rows can match at all: those that some part has."""
@@ -114,10 +114,10 @@ class Batch:
 
 def make_batch(
     table: pa.RecordBatch, side: Side, parts: tuple[Part, ...], keep: list[str]
-) -> Batch:
+) -> KeyedBatch:
     """Evaluate filters and keys of `table`; the batch keeps the columns in `keep`."""
     made = tuple(_part_rows(table, side, part) for part in parts)
-    return Batch(table.select(keep), made)
+    return KeyedBatch(table.select(keep), made)
 
 
 def _part_rows(table: pa.RecordBatch, side: Side, part: Part) -> PartRows:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.layout import How
-from thetajoin.engine.rows import Batch, PartRows
-from thetajoin.engine.spec import OTHER, Part, Side
+from thetajoin.engine.parts import OTHER, Part, Side
+from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.errors import OptionError
 from thetajoin.index.interval import Interval
 
@@ -60,7 +60,7 @@ class Share:
         return rows * at // self.units, rows * (at + 1) // self.units
 
     def stored(
-        self, part: Part, batches: Mapping[Side, Batch], side: Side, seen: int
+        self, part: Part, batches: Mapping[Side, KeyedBatch], side: Side, seen: int
     ) -> NDArray[np.bool_]:
         """Which rows of a micro-batch this unit stores: those in its range of a key.
 

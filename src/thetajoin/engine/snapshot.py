@@ -16,8 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.engine.spec import SIDES
+from thetajoin.engine.parts import SIDES
 from thetajoin.engine.state import JoinState
+from thetajoin.ipc import schema_to_bytes, to_ipc
 
 MAGIC = b"thetajoin\x00"
 VERSION = 1
@@ -42,10 +43,7 @@ class _Writer:
         self.parts: list[bytes] = []
 
     def put(self, batch: pa.RecordBatch) -> dict[str, int]:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        self.parts.append(sink.getvalue().to_pybytes())
+        self.parts.append(to_ipc(batch).to_pybytes())
         return {"part": len(self.parts) - 1, "rows": batch.num_rows}
 
 
@@ -55,7 +53,7 @@ def write(saved: Saved, state: JoinState | None) -> bytes:
     header: dict[str, Any] = {
         "config": saved.config,
         "schemas": {
-            name: None if s is None else base64.b64encode(s.serialize().to_pybytes()).decode()
+            name: None if s is None else base64.b64encode(schema_to_bytes(s)).decode()
             for name, s in saved.schemas.items()
         },
         "early": [

@@ -19,15 +19,15 @@ from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block, Flags, empty_batch
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.joiner import Found
-from thetajoin.engine.rows import Batch, make_batch
+from thetajoin.engine.parts import OTHER, SIDES, Side
+from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.engine.share import Share
-from thetajoin.engine.spec import OTHER, SIDES, Side
 from thetajoin.engine.step import Arrival, Step
 from thetajoin.errors import WindowError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import Mapper
 from thetajoin.registry import PO_JOIN, tuner
-from thetajoin.window.spec import CountWindow
+from thetajoin.window.windows import CountWindow
 
 # From this many new rows on, their keys are sorted on several threads.
 PARALLEL_SORT_ROWS = 100_000
@@ -87,7 +87,7 @@ class JoinState:
                 if order is not None:
                     rows[side] = rows[side].take(pa.array(order))
         firsts = {side: self.stores[side].count for side in SIDES}
-        batches: dict[Side, Batch] = {}
+        batches: dict[Side, KeyedBatch] = {}
         for side in SIDES:
             start, end = 0, rows[side].num_rows
             if side in self.share.probed_in_part:
@@ -125,8 +125,8 @@ class JoinState:
         return batch.filter(pa.array(~late)), int(late.sum()), nulls
 
     def _share_of(
-        self, side: Side, batches: dict[Side, Batch], first: int
-    ) -> tuple[Batch, Arrivals]:
+        self, side: Side, batches: dict[Side, KeyedBatch], first: int
+    ) -> tuple[KeyedBatch, Arrivals]:
         """The rows of a micro-batch that are to be stored here, and their arrival numbers."""
         batch = batches[side]
         if side not in self.share.stored_in_part or side in self.share.probed_in_part:
@@ -139,7 +139,7 @@ class JoinState:
             return kept, Arrivals.dense(first, len(kept))
         return kept, Arrivals.of(first + np.flatnonzero(mine))
 
-    def _block(self, side: Side, batch: Batch, numbers: Arrivals, last: bool) -> Block:
+    def _block(self, side: Side, batch: KeyedBatch, numbers: Arrivals, last: bool) -> Block:
         store, times = self.stores[side], self.join.times(batch.table, side)
         threads = self.join.joiner.threads
         if last and side == "l" and not self.join.is_ordered:

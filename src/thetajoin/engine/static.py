@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.spec import OTHER, Side
+from thetajoin.engine.parts import OTHER, Side
 from thetajoin.engine.step import Meeting
 from thetajoin.errors import OptionError, WindowError
-from thetajoin.window.spec import CountWindow
+from thetajoin.window.windows import CountWindow
 
 # Joins in which each row of the streaming side can be settled without seeing the others.
 ALLOWED: dict[Side, tuple[str, ...]] = {
@@ -53,9 +53,8 @@ class StaticJoin:
         batch = self.meeting(rows).batch
         matched = None if how == "inner" else np.zeros(len(batch), np.bool_)
         pairs = how not in ("semi", "anti")
-        for found in join.joiner.probe(
-            batch, side, self._blocks, once=not pairs, want_output=pairs
-        ):
+        joiner = join.joiner.bounded(self.table, batch.table)
+        for found in joiner.probe(batch, side, self._blocks, once=not pairs, want_output=pairs):
             if matched is not None:
                 matched[found.probe_rows] = True
             if found.output is not None:

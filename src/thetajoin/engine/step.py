@@ -15,10 +15,10 @@ from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.joiner import See
-from thetajoin.engine.rows import Batch
-from thetajoin.engine.spec import OTHER, SIDES, Side
+from thetajoin.engine.parts import OTHER, SIDES, Side
+from thetajoin.engine.rows import KeyedBatch
 from thetajoin.engine.store import Store
-from thetajoin.window.spec import CountWindow
+from thetajoin.window.windows import CountWindow
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Arrival:
     kept: the rows to store, made into a `block` that is not stored yet.
     """
 
-    batch: Batch
+    batch: KeyedBatch
     first: int
     before: Int64
-    kept: Batch
+    kept: KeyedBatch
     block: Block
     arrived: int
     late: int
@@ -45,7 +45,7 @@ class Meeting:
     """New rows of one side, the blocks of the other that they meet, and what they see of them."""
 
     side: Side
-    batch: Batch
+    batch: KeyedBatch
     blocks: list[Block]
     see: See | None
 

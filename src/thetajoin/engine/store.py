@@ -19,8 +19,8 @@ from thetajoin.engine.block import (
     sorted_block,
     unsorted_block,
 )
-from thetajoin.engine.rows import Batch
-from thetajoin.engine.spec import Part, Side
+from thetajoin.engine.parts import Part, Side
+from thetajoin.engine.rows import KeyedBatch
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import Mapper
@@ -90,7 +90,7 @@ class Store:
 
     def block_of(
         self,
-        batch: Batch,
+        batch: KeyedBatch,
         times: Int64 | None,
         *,
         arrivals: Arrivals | None = None,

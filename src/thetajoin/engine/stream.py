@@ -19,7 +19,7 @@ from thetajoin.engine.serial import serial
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import SchemaError, ThetaJoinError, WindowError, enough_memory
 from thetajoin.predicate import condition_text
-from thetajoin.window.spec import TimeWindow, Window, window_from_dict
+from thetajoin.window.windows import TimeWindow, Window, window_from_dict
 
 LESS = "push fewer rows at a time, or choose a shorter window"
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.parts import OTHER, SIDES, Part, Side, View
 from thetajoin.engine.rows import PartRows, make_batch
-from thetajoin.engine.spec import OTHER, SIDES, Part, Side, View
 from thetajoin.engine.state import JoinState
 from thetajoin.engine.store import Store
 from thetajoin.index.interval import Interval
@@ -25,7 +25,7 @@ from thetajoin.lab.costs import WORTH_CHANGING, Workload, panjoin_advice, ranked
 from thetajoin.lab.structures.structure import driving_key, ends
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.registry import AUTO, PO_JOIN
-from thetajoin.window.spec import CountWindow
+from thetajoin.window.windows import CountWindow
 
 # Rows of a side before the first look, and pushes between two looks.
 FIRST_LOOK, LOOKS_APART = 4096, 16

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from thetajoin.engine.stream import StreamJoin
 from thetajoin.lab.costs import CANDIDATES, table, user_table
-from thetajoin.window.spec import CountWindow
+from thetajoin.window.windows import CountWindow
 
 WINDOWS = (10_000, 200_000)
 # A batch above half the head's rows is sorted at once: the last two but one are on both sides.

@@ -21,8 +21,8 @@ from thetajoin.engine.block import (
     merged_settled,
     merged_times,
 )
-from thetajoin.engine.rows import Batch, make_batch
-from thetajoin.engine.spec import Part, Side
+from thetajoin.engine.parts import Part, Side
+from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
@@ -112,7 +112,7 @@ class LiveStore(Store):
 
     def block_of(
         self,
-        batch: Batch,
+        batch: KeyedBatch,
         times: Int64 | None,
         *,
         arrivals: Arrivals | None = None,

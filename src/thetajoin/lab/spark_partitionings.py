@@ -15,17 +15,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.parts import OTHER, Side
 from thetajoin.engine.rows import evaluate_side, make_batch
-from thetajoin.engine.spec import OTHER, Side
 from thetajoin.errors import OptionError
 from thetajoin.lab.partitionings import OPERATORS, Partitioning, cuts_of, may_match, partition
 from thetajoin.planner.facets import Boxes, Rows, sights_of
-from thetajoin.planner.routes import changed
+from thetajoin.planner.targets import changed
 from thetajoin.predicate import Comparison
-from thetajoin.spark.batch.route import sent
-from thetajoin.spark.batch.summary import Summary
-from thetajoin.spark.batch.worker import chunks, compiled_of
-from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.tables.route import sent
+from thetajoin.spark.tables.summary import Summary
+from thetajoin.spark.tables.worker import chunks, compiled_of
+from thetajoin.spark.unit_spec import UnitSpec
 
 Floats = NDArray[np.float64]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from thetajoin.aggregate.run import Aggregator
 from thetajoin.aggregate.solve import MOST_ORDERS
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.spec import Part
+from thetajoin.engine.parts import Part
 from thetajoin.planner.plan import Plan
-from thetajoin.window.spec import CountWindow
+from thetajoin.window.windows import CountWindow
 
 _WAYS = {
     1: "running sums over the sorted key",

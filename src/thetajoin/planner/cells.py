@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.parts import OTHER, Side
 from thetajoin.engine.rows import make_batch
-from thetajoin.engine.spec import OTHER, Side
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe

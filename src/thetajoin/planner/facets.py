@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64, Key, mixed
 from thetajoin.engine.bands import Distance, FloatBand
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.rows import Batch, PartRows
-from thetajoin.engine.spec import OTHER, Part, Side
+from thetajoin.engine.parts import OTHER, Part, Side
+from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.index.interval import Interval, interval_around, interval_of
 from thetajoin.kernels.strings import hash_bytes, prefix_bytes
 
@@ -229,7 +229,7 @@ class Boxes:
 class Rows:
     """Probing rows against boxes of the other side."""
 
-    def __init__(self, sights: tuple[Sight, ...], side: Side, batch: Batch) -> None:
+    def __init__(self, sights: tuple[Sight, ...], side: Side, batch: KeyedBatch) -> None:
         """Compute what each row asks for; `side` is the probing rows' own."""
         self.side, self.batch = side, batch
         self.columns = [s.columns(side, p) for s, p in zip(sights, batch.parts, strict=True)]

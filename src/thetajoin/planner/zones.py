@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
-from thetajoin.engine.rows import Batch
-from thetajoin.engine.spec import Side
+from thetajoin.engine.parts import Side
+from thetajoin.engine.rows import KeyedBatch
 from thetajoin.kernels.order import gather, order_of
 from thetajoin.kernels.zones import CUTS, fold_zones, zones_of
 from thetajoin.planner.facets import Boxes, Sight
@@ -77,7 +77,7 @@ class Places:
         )
 
 
-def places(sight: Sight, side: Side, batch: Batch, columns: list[Int64]) -> Places:
+def places(sight: Sight, side: Side, batch: KeyedBatch, columns: list[Int64]) -> Places:
     """The places of a batch's rows; `columns` are those of the first conjunction."""
     at = sight.places(side)
     rows = batch.parts[0].rows
@@ -152,7 +152,9 @@ class Zones:
         return Zones(self.first.take(order[firsts]), latest.take(back[last]), rows, boxes)
 
 
-def summarise(sights: tuple[Sight, ...], side: Side, batch: Batch, zones: int = ZONES) -> Zones:
+def summarise(
+    sights: tuple[Sight, ...], side: Side, batch: KeyedBatch, zones: int = ZONES
+) -> Zones:
     """The zones of a batch of rows; O(n), or O(n log n) for few rows and with equal keys."""
     columns = [s.columns(side, rows) for s, rows in zip(sights, batch.parts, strict=True)]
     where = places(sights[0], side, batch, columns[0])

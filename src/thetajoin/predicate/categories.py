@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thetajoin.errors import SchemaError
+from thetajoin.ipc import batch_from_ipc, to_ipc
 from thetajoin.predicate.types import canonical
 
 _KEY = b"thetajoin.categories"
@@ -99,7 +100,7 @@ def categories_of(field: pa.Field) -> Categories | None:
     written = (field.metadata or {}).get(_KEY)
     if written is None:
         return Categories(None)
-    values = pa.ipc.open_stream(written).read_next_batch().column(0)
+    values = batch_from_ipc(written).column(0)
     values.validate(full=True)  # it may come from a snapshot
     return Categories(values)
 
@@ -112,9 +113,6 @@ def _written(dictionary: pa.Array, where: str) -> bytes:
     values = dictionary.cast(canonical(dictionary.type)).drop_null()
     if len(values.unique()) < len(values):
         raise SchemaError(f"{where} has a category twice, so its order is not known")
-    sink = pa.BufferOutputStream()
     batch = pa.RecordBatch.from_arrays([values], names=["categories"])
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    written: bytes = sink.getvalue().to_pybytes()
+    written: bytes = to_ipc(batch).to_pybytes()
     return written

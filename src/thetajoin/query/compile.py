@@ -19,7 +19,7 @@ from thetajoin.query.columns import Columns, Names, schema_of
 from thetajoin.query.place import place
 from thetajoin.query.text import WindowClause
 from thetajoin.query.tree import Query, TableRef, is_aggregate
-from thetajoin.window.spec import CountWindow, TimeWindow, Window
+from thetajoin.window.windows import CountWindow, TimeWindow, Window
 
 
 class Compiler:

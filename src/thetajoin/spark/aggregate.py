@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.engine.call import JoinCall
-from thetajoin.engine.spec import Side
+from thetajoin.engine.parts import Side
 from thetajoin.engine.state import JoinState
 from thetajoin.engine.step import Step
 from thetajoin.predicate.nodes import Column
@@ -36,7 +36,6 @@ from thetajoin.spark.columns import by_position
 from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.meaning import check_aggregate, check_join
 from thetajoin.spark.partials import final, merged, partial_batch, partial_schema, spark_schema
-from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.static import static_totals
 from thetajoin.spark.stream import (
     WATERMARK,
@@ -49,6 +48,7 @@ from thetajoin.spark.stream import (
     time_lags,
 )
 from thetajoin.spark.unit import METRICS, JoinUnit
+from thetajoin.spark.unit_spec import UnitSpec
 
 CLOSES = "__thetajoin_closes"
 

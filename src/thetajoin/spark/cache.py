@@ -26,7 +26,7 @@ import numpy as np
 from thetajoin.engine.block import Block
 from thetajoin.engine.blockfile import SUFFIX, DamagedError, read_block, write_block
 from thetajoin.engine.machine import may_be_alive
-from thetajoin.engine.spec import SIDES
+from thetajoin.engine.parts import SIDES
 from thetajoin.engine.state import JoinState
 
 # Layouts kept for a unit: the newest, and the one before it, which a retry goes back to.

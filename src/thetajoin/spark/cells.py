@@ -24,13 +24,14 @@ from thetajoin.aggregate.spec import AggSpec
 from thetajoin.aggregate.state import State, merge
 from thetajoin.batch.tables import contiguous
 from thetajoin.errors import DataError, OptionError
-from thetajoin.spark.batch.table import Table
-from thetajoin.spark.batch.worker import to_blobs
+from thetajoin.ipc import from_ipc
 from thetajoin.spark.columns import by_position, tie_breakers
 from thetajoin.spark.pack import binary
 from thetajoin.spark.partials import partial_batch, spark_schema
+from thetajoin.spark.tables.table import Table
+from thetajoin.spark.tables.worker import to_blobs
 from thetajoin.spark.tasks import Task, schema_of, set_aside
-from thetajoin.window.spec import CountWindow
+from thetajoin.window.windows import CountWindow
 
 # A blob of rows for a cell; `part` tells there whose rows they are.
 CELLS = schema_of(cell=IntegerType(), part=IntegerType(), blob=BinaryType())
@@ -182,7 +183,7 @@ def _rows(cell: pa.Table, part: int, config: AggConfig) -> pa.RecordBatch:
     # Of two tables the second is the right one; both sides of a self-join have the same columns.
     schema = config.right_schema if part and not config.self_join else config.left_schema
     mine = cell.filter(pc.equal(cell["part"], part))["blob"]
-    tables = [pa.ipc.open_stream(blob.as_buffer()).read_all() for blob in mine]
+    tables = [from_ipc(blob.as_buffer()) for blob in mine]
     if not tables:
         return contiguous(schema.empty_table(), "joined")
     whole = pa.concat_tables(tables)

@@ -12,7 +12,7 @@ from typing import Any
 
 from thetajoin.engine.call import JoinCall
 from thetajoin.errors import SchemaError
-from thetajoin.window.spec import TimeWindow
+from thetajoin.window.windows import TimeWindow
 
 CASE = "spark.sql.caseSensitive"
 # Columns of ours that travel beside the user's.

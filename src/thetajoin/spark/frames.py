@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.layout import Layout, check_suffix, parse_how
-from thetajoin.spark.batch.join import batch_join
-from thetajoin.spark.batch.options import BatchOptions
 from thetajoin.spark.checks import (
     check_distinct,
     check_kinds,
@@ -21,6 +19,8 @@ from thetajoin.spark.checks import (
 from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.meaning import check_join
 from thetajoin.spark.stream import arrow_schema, stream_join
+from thetajoin.spark.tables.join import batch_join
+from thetajoin.spark.tables.options import BatchOptions
 
 
 def empty_tables(left: Any, right: Any) -> tuple[pa.Table, pa.Table]:

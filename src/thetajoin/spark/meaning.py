@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.engine.intake import storage_schema
-from thetajoin.engine.spec import compare_columns
+from thetajoin.engine.parts import compare_columns
 from thetajoin.errors import ConditionError, SchemaError
 from thetajoin.predicate.condition import sources_of
 from thetajoin.predicate.literals import sql_type
@@ -28,7 +28,7 @@ from thetajoin.predicate.nodes import COMPARISONS, Call, Cast, Column, Expr, Lit
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.predicate.types import BOOL, DATE, STRING, digits_of, is_number
 from thetajoin.spark.stream import arrow_schema
-from thetajoin.window.spec import TimeWindow, Window
+from thetajoin.window.windows import TimeWindow, Window
 
 ZONE = "spark.sql.session.timeZone"
 ANSI = "spark.sql.ansi.enabled"

@@ -10,6 +10,7 @@ from pyspark.sql.types import BinaryType, ByteType, IntegerType
 
 from thetajoin.batch.keys import BytesKey, Int64, encode, is_bytes_type, is_key_type
 from thetajoin.errors import DataError
+from thetajoin.ipc import from_ipc, to_ipc
 from thetajoin.kernels.order import is_sorted, order_of
 from thetajoin.routing.fingerprint import Fingerprints, fingerprints
 from thetajoin.spark.tasks import schema_of
@@ -27,12 +28,8 @@ def packer(side: int, units: int) -> Callable[[Iterable[pa.RecordBatch]], Iterat
     keys = UNIT_KEYS[:units]
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for group in _bounded(batches):
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, group[0].schema) as writer:
-                for batch in group:
-                    writer.write_batch(batch)
-            blob = binary(sink.getvalue())
+        for first, *rest in _bounded(batches):
+            blob = binary(to_ipc(first, rest))
             for key in keys:
                 columns = [pa.array([key], pa.int32()), pa.array([side], pa.int8()), blob]
                 yield pa.RecordBatch.from_arrays(columns, names=["unit", "side", "blob"])
@@ -88,7 +85,7 @@ def unpack(blobs: list[bytes], schema: pa.Schema, order_by: str | None) -> pa.Re
     """
     if not blobs:
         return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-    tables = [pa.ipc.open_stream(blob).read_all() for blob in blobs]
+    tables = [from_ipc(blob) for blob in blobs]
     columns = [_whole(column) for column in pa.concat_tables(tables).columns]
     lanes = [column.to_numpy().view(np.uint64) for column in columns[-len(PRINTS) :]]
     columns = [

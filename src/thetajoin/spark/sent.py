@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.spark.batch.worker import from_blob, gathered, to_blobs
+from thetajoin.ipc import from_ipc
+from thetajoin.spark.tables.worker import gathered, to_blobs
 
 # What a closure may hold; and through Connect, whose messages may have 128 MiB.
 SMALL = 1 << 18
@@ -32,7 +33,7 @@ class Sent:
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """The rows as one batch; the schema names and types the columns."""
         blobs = self.source if isinstance(self.source, list) else self.source.value
-        return gathered([batch for blob in blobs for batch in from_blob(blob)], schema)
+        return gathered([batch for blob in blobs for batch in from_ipc(blob).to_batches()], schema)
 
 
 def _context(session: Any) -> Any | None:

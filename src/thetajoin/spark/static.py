@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -12,27 +11,20 @@ from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.batch.tables import contiguous
 from thetajoin.engine.block import empty_batch
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.spec import Side
+from thetajoin.engine.parts import Side
 from thetajoin.engine.static import StaticJoin
 from thetajoin.errors import DataError
 from thetajoin.spark.partials import partial_batch
+from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.sent import Sent, collected, send, sendable_bytes
-from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.tasks import mapped
+from thetajoin.spark.unit_spec import UnitSpec
 
 Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # What this process has indexed, by the label of its join.
-_BUILT: OrderedDict[str, Any] = OrderedDict()
+_BUILT: Remembered[Any] = Remembered(4)
 # A table that every worker holds, indexed.
 MOST_BYTES = 1 << 30
-
-
-def _kept(label: str, make: Callable[[], Any]) -> Any:
-    if label not in _BUILT:
-        _BUILT[label] = make()
-        while len(_BUILT) > 4:
-            _BUILT.popitem(last=False)
-    return _BUILT[label]
 
 
 def _sent(table: Any, schema: pa.Schema, check: Callable[[pa.RecordBatch], Any]) -> Sent:
@@ -65,7 +57,7 @@ def static_join(df: Any, table: Any, spec: UnitSpec, streaming: Side, output: An
     sent = _sent(table, schema, made)
 
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        join = _kept(spec.label, lambda: made(sent.batch(schema)))
+        join = _BUILT.made(spec.label, lambda: made(sent.batch(schema)))
         for batch in batches:
             yield from join.run(_conformed(batch, spec.schema(mine)))
 
@@ -86,7 +78,7 @@ def static_totals(
     sent = _sent(table, other, made)
 
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        aggregator, join = _kept(label, lambda: made(sent.batch(other)))
+        aggregator, join = _BUILT.made(label, lambda: made(sent.batch(other)))
         for batch in batches:
             totals = partial_batch(aggregator.run_with(join, _conformed(batch, mine)))
             if totals.num_rows:

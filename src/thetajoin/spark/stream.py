@@ -26,12 +26,12 @@ from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.housekeeping import look_after
 from thetajoin.spark.pack import PACKED, packer
-from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.static import static_join
 from thetajoin.spark.tasks import mapped
 from thetajoin.spark.unit import METRICS, JoinUnit, placed
 from thetajoin.spark.unit_keys import UNIT_KEYS
-from thetajoin.window.spec import CountWindow, TimeWindow, Window
+from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.window.windows import CountWindow, TimeWindow, Window
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -11,7 +11,6 @@ import json
 import threading
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
@@ -22,17 +21,19 @@ import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor
 
 from thetajoin.engine.block import Block, concat_batches
+from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.rows import make_batch
-from thetajoin.engine.spec import SIDES, Side
 from thetajoin.engine.state import Counters, JoinState
 from thetajoin.engine.step import Step
 from thetajoin.index.arrivals import Arrivals
+from thetajoin.ipc import batch_from_ipc, to_ipc
 from thetajoin.spark.cache import SegmentCache
 from thetajoin.spark.pack import unpack
-from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.tasks import set_aside
 from thetajoin.spark.unit_keys import UNIT_KEYS
-from thetajoin.window.spec import TimeWindow
+from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.window.windows import TimeWindow
 
 METRICS = "__thetajoin_metrics"
 ARRIVALS = b"thetajoin.arrivals"
@@ -65,7 +66,7 @@ class Entry(NamedTuple):
 
 
 @dataclass
-class Held:
+class Loaded:
     """A unit's join as this worker has it, and what the state store knows of its rows."""
 
     token: str
@@ -79,7 +80,7 @@ class Held:
     failure: BaseException | None = None
 
 
-_REMEMBERED: OrderedDict[tuple[str, int], Held] = OrderedDict()
+_REMEMBERED: Remembered[Loaded] = Remembered(REMEMBERED)
 
 
 class JoinUnit(StatefulProcessor):  # type: ignore[misc]
@@ -126,15 +127,15 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
     ) -> Iterator[pd.DataFrame]:
         begun = time.perf_counter()
         # Taken out until it is saved: a task that fails in between leaves nothing half done here.
-        held = self._load(unit, _REMEMBERED.pop((self._spec.label, unit), None))
-        state = held.state
+        loaded = self._load(unit, _REMEMBERED.pop((self._spec.label, unit), None))
+        state = loaded.state
         before = asdict(state.counters)
         lags = self._spec.lags
-        if held.watermark is not None:
+        if loaded.watermark is not None:
             # Late is what the watermark of the micro-batch before has passed, as for Spark's own
             # operators: those upstream may give out now what the newest has just let them close.
             bounds = zip(SIDES, lags, strict=True)
-            state.late = {side: held.watermark - lag for side, lag in bounds}
+            state.late = {side: loaded.watermark - lag for side, lag in bounds}
         order_by = state.join.config.order_by or (None, None)
         left = unpack(blobs[0], state.join.given["l"], order_by[0])
         right = left
@@ -143,7 +144,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         if left.num_rows or right.num_rows:
             step = state.begin(left, right)
             # The state store's socket is idle while the units probe: write the rows meanwhile.
-            writer = threading.Thread(target=self._write_rows, args=(held, step.blocks))
+            writer = threading.Thread(target=self._write_rows, args=(loaded, step.blocks))
             writer.start()
             try:
                 for batch in coalesced(self._output(state, step)):
@@ -154,11 +155,11 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             watermark = timers.getCurrentWatermarkInMs()
             # Spark's watermark begins at 0, which is not a time that anybody has seen.
             if watermark > 0:
-                held.watermark = watermark * 1000
-                yield from map(frame, state.advance_to(held.watermark - max(lags)))
-            self._set_timer(held, watermark + 1)
-        self._save(unit, held)
-        yield metrics_frame(held, unit, before, time.perf_counter() - begun, self._schema())
+                loaded.watermark = watermark * 1000
+                yield from map(frame, state.advance_to(loaded.watermark - max(lags)))
+            self._set_timer(loaded, watermark + 1)
+        self._save(unit, loaded)
+        yield metrics_frame(loaded, unit, before, time.perf_counter() - begun, self._schema())
 
     def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
         """What the new rows cause; they are stored when it is exhausted."""
@@ -168,12 +169,12 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         """The columns of what is given out, where they are not the join's own."""
         return None
 
-    def _load(self, unit: int, remembered: Held | None) -> Held:
+    def _load(self, unit: int, remembered: Loaded | None) -> Loaded:
         """The unit's join at the state store's version: at hand, mapped, or built again."""
         saved = self._description.get()
         if saved is None:
             state = self._spec.state(unit)
-            return Held("", state, SegmentCache(self._spec.label, unit), origin="memory")
+            return Loaded("", state, SegmentCache(self._spec.label, unit), origin="memory")
         description = json.loads(saved[0])
         self._spec.check_identity(description["identity"])
         if remembered is not None:
@@ -183,25 +184,25 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             return remembered
         state = self._spec.state(unit)
         before = None if remembered is None else remembered.cache
-        held = Held(description["token"], state, SegmentCache(self._spec.label, unit, before))
-        held.entries = [Entry(*saved) for saved in description["entries"]]
-        held.timer = description["timer"]
-        held.watermark = description.get("late_before", description["watermark"])
-        if held.cache.load(held.token, state):
-            held.origin = "files"
+        loaded = Loaded(description["token"], state, SegmentCache(self._spec.label, unit, before))
+        loaded.entries = [Entry(*saved) for saved in description["entries"]]
+        loaded.timer = description["timer"]
+        loaded.watermark = description.get("late_before", description["watermark"])
+        if loaded.cache.load(loaded.token, state):
+            loaded.origin = "files"
         else:
-            self._rebuild(held)
+            self._rebuild(loaded)
         for side in SIDES:
             state.stores[side].count = description["counts"][side]
         state.watermark = description["watermark"]
         state.counters = Counters(**description["counters"])
-        self._restore_marks(held)
-        return held
+        self._restore_marks(loaded)
+        return loaded
 
-    def _rebuild(self, held: Held) -> None:
+    def _rebuild(self, loaded: Loaded) -> None:
         """Build the segments from the rows in the state store."""
-        state = held.state
-        for entry in held.entries:
+        state = loaded.state
+        for entry in loaded.entries:
             blob = self._rows.getValue(entry.key)[0]
             table, numbers = rows_from(blob, entry.first, state.join.schemas[entry.side])
             for role in SIDES if self._spec.self_join else (entry.side,):
@@ -212,12 +213,12 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 block = store.block_of(batch, times, arrivals=numbers)
                 store.add(block, entry.end + 1 - entry.first)
 
-    def _restore_marks(self, held: Held) -> None:
+    def _restore_marks(self, loaded: Loaded) -> None:
         saved = (
-            self._marks.get() if any(s.config.owes for s in held.state.stores.values()) else None
+            self._marks.get() if any(s.config.owes for s in loaded.state.stores.values()) else None
         )
         for side, packed in zip(SIDES, saved or (None, None), strict=True):
-            store = held.state.stores[side]
+            store = loaded.state.stores[side]
             if packed is None or not store.config.owes:
                 continue
             # A mapped segment may hold rows whose entries are gone: those are owed nothing.
@@ -226,12 +227,12 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 block.settled[:] = True
             flags = np.unpackbits(np.frombuffer(packed, np.uint8)).astype(np.bool_)
             at = 0
-            for entry in held.entries:
+            for entry in loaded.entries:
                 if entry.side == side:
                     store.settle(entry.first, flags[at : at + entry.rows])
                     at += entry.rows
 
-    def _write_rows(self, held: Held, blocks: dict[Side, Block]) -> None:
+    def _write_rows(self, loaded: Loaded, blocks: dict[Side, Block]) -> None:
         """Write new rows to the state store; runs beside the probing."""
         try:
             for side in SIDES[:1] if self._spec.self_join else SIDES:
@@ -244,63 +245,61 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                     side, numbers.first, block.rows, block.newest, len(blob), numbers.last
                 )
                 self._rows.updateValue(entry.key, (blob,))
-                held.entries.append(entry)
+                loaded.entries.append(entry)
         except BaseException as error:
-            held.failure = error
+            loaded.failure = error
 
-    def _save(self, unit: int, held: Held) -> None:
+    def _save(self, unit: int, loaded: Loaded) -> None:
         """Remove what has expired, and give the state a new token."""
-        state, spec = held.state, self._spec
-        if held.failure is not None:
-            raise held.failure
+        state, spec = loaded.state, self._spec
+        if loaded.failure is not None:
+            raise loaded.failure
         kept = []
-        for entry in held.entries:
+        for entry in loaded.entries:
             if state.expired(entry.side, entry.end, entry.newest):
                 self._rows.removeKey(entry.key)
             else:
                 kept.append(entry)
-        held.entries = kept
-        self._save_marks(held)
-        held.token = uuid.uuid4().hex
+        loaded.entries = kept
+        self._save_marks(loaded)
+        loaded.token = uuid.uuid4().hex
         description = {
             "identity": spec.identity,
-            "token": held.token,
-            "entries": held.entries,
+            "token": loaded.token,
+            "entries": loaded.entries,
             "counts": {side: state.stores[side].count for side in SIDES},
             "watermark": state.watermark,
-            "late_before": held.watermark,
+            "late_before": loaded.watermark,
             "counters": asdict(state.counters),
-            "timer": held.timer,
+            "timer": loaded.timer,
         }
         self._description.update((json.dumps(description),))
-        held.cache.save(held.token, state)
-        _REMEMBERED[spec.label, unit] = held
-        while len(_REMEMBERED) > REMEMBERED:
-            _REMEMBERED.popitem(last=False)
+        loaded.cache.save(loaded.token, state)
+        _REMEMBERED[spec.label, unit] = loaded
 
-    def _save_marks(self, held: Held) -> None:
+    def _save_marks(self, loaded: Loaded) -> None:
         packed: list[bytes | None] = [None, None]
         for at, side in enumerate(SIDES):
-            store = held.state.stores[side]
+            store = loaded.state.stores[side]
             if store.config.owes:
-                mine = [entry for entry in held.entries if entry.side == side]
+                mine = [entry for entry in loaded.entries if entry.side == side]
                 parts = [store.settled_of(entry.first, entry.rows) for entry in mine]
                 packed[at] = np.packbits(np.concatenate(parts)).tobytes() if parts else b""
         if any(p is not None for p in packed):
             self._marks.update(tuple(packed))
 
-    def _set_timer(self, held: Held, due: int) -> None:
+    def _set_timer(self, loaded: Loaded, due: int) -> None:
         """Have the unit called when the watermark next moves, whether rows come or not.
 
         So all units know the watermark of the micro-batch before, remove what it has passed, and
         give out what is unmatched.
         """
-        if due == held.timer:
+        if due == loaded.timer:
             return
-        if held.timer is not None:
-            self._handle.deleteTimer(held.timer)
+        if loaded.timer is not None:
+            self._handle.deleteTimer(loaded.timer)
         self._handle.registerTimer(due)
-        held.timer = due
+        loaded.timer = due
 
 
 def rows_blob(block: Block) -> bytes:
@@ -308,16 +307,13 @@ def rows_blob(block: Block) -> bytes:
     table, numbers = block.table, block.arrivals
     if not numbers.is_dense:
         table = table.replace_schema_metadata({ARRIVALS: numbers.bits()})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_batch(table)
-    blob: bytes = sink.getvalue().to_pybytes()
+    blob: bytes = to_ipc(table).to_pybytes()
     return blob
 
 
 def rows_from(blob: bytes, first: int, schema: pa.Schema) -> tuple[pa.RecordBatch, Arrivals]:
     """What `rows_blob` was given, with the first row's arrival number and the side's schema."""
-    table = pa.ipc.open_stream(blob).read_next_batch()
+    table = batch_from_ipc(blob)
     bits = (table.schema.metadata or {}).get(ARRIVALS)
     dense = Arrivals.dense(first, table.num_rows)
     if table.num_columns:
@@ -366,14 +362,14 @@ def placed(columns: int) -> list[str]:
 
 
 def metrics_frame(
-    held: Held,
+    loaded: Loaded,
     unit: int,
     before: dict[str, int],
     seconds: float,
     schema: pa.Schema | None = None,
 ) -> pd.DataFrame:
     """One row that carries the unit's numbers of this micro-batch."""
-    state = held.state
+    state = loaded.state
     stores, counters = state.stores, asdict(state.counters)
     all_rows = unit == 0  # every unit sees every row; counted once
     numbers = {
@@ -386,10 +382,10 @@ def metrics_frame(
         "window_right": stores["r"].rows,
         "segments": len(stores["l"].segments) + len(stores["r"].segments),
         "index_bytes": stores["l"].index_bytes + stores["r"].index_bytes,
-        "stored_rows": sum(entry.rows for entry in held.entries),
-        "state_bytes": sum(entry.size for entry in held.entries),
-        "from": held.origin,
-        "folder": str(held.cache.folder.parent),
+        "stored_rows": sum(entry.rows for entry in loaded.entries),
+        "state_bytes": sum(entry.size for entry in loaded.entries),
+        "from": loaded.origin,
+        "folder": str(loaded.cache.folder.parent),
         "ms": round(seconds * 1000, 1),
     }
     schema = state.join.layout.schema if schema is None else schema

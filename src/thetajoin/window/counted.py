@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from thetajoin.window.spec import CountWindow
+from thetajoin.window.windows import CountWindow
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,14 +20,14 @@ from thetajoin.bench.harness import Report
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.held import HeldJoin
 from thetajoin.engine.options import Options
+from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import make_batch
-from thetajoin.engine.spec import OTHER, SIDES, Side
 from thetajoin.lab.bench.streams import Stream, normal, prices, uniform, wind, zipf
 from thetajoin.lab.measures import Measures, balance, count_results, measure, spread
 from thetajoin.lab.partitionings import NAMED, Partitioning, named, partition
 from thetajoin.planner.cells import plan_cells, sample_matches
 from thetajoin.planner.facets import sights_of
-from thetajoin.planner.routes import held_targets, streamed_targets
+from thetajoin.planner.targets import held_targets, streamed_targets
 from thetajoin.planner.zones import summarise
 
 PROCESSES = 4

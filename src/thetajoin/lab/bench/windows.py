@@ -14,7 +14,7 @@ import numpy as np
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import rows_without_columns
-from thetajoin.engine.rows import Batch, PartRows
+from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval
@@ -58,7 +58,7 @@ class SideWindow:
         count = keys[0].size
         if self._store is not None:
             numbers = np.arange(count, dtype=np.int32)
-            batch = Batch(rows_without_columns(count), (PartRows(numbers, list(keys)),))
+            batch = KeyedBatch(rows_without_columns(count), (PartRows(numbers, list(keys)),))
             self._store.add(self._store.block_of(batch, None))
             self._store.drop_before(self._store.count - self.window)
         else:

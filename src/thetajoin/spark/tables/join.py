@@ -23,24 +23,24 @@ from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.held import Singles
 from thetajoin.engine.layout import How, owes
-from thetajoin.engine.spec import OTHER, SIDES, Side
+from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.errors import OptionError, warn_user
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import sights_of
 from thetajoin.predicate import condition_text
 from thetajoin.registry import spark_partitionings
-from thetajoin.spark.batch.broadcast import broadcast_join
-from thetajoin.spark.batch.cell import COUNTS, CellJob, joiner
-from thetajoin.spark.batch.inputs import Inputs, prepare
-from thetajoin.spark.batch.options import BatchOptions
-from thetajoin.spark.batch.route import ROUTED, router
-from thetajoin.spark.batch.summary import Summary, look
-from thetajoin.spark.batch.table import Whole
-from thetajoin.spark.batch.worker import row_bytes
 from thetajoin.spark.session import BATCH_BYTES, NO_LIMIT
-from thetajoin.spark.spec import UnitSpec
 from thetajoin.spark.stream import framed, output_schema
+from thetajoin.spark.tables.broadcast import broadcast_join
+from thetajoin.spark.tables.cell import COUNTS, CellJob, joiner
+from thetajoin.spark.tables.inputs import Inputs, prepare
+from thetajoin.spark.tables.options import BatchOptions
+from thetajoin.spark.tables.route import ROUTED, router
+from thetajoin.spark.tables.summary import Summary, look
+from thetajoin.spark.tables.table import Whole
+from thetajoin.spark.tables.worker import row_bytes
 from thetajoin.spark.tasks import mapped
+from thetajoin.spark.unit_spec import UnitSpec
 
 # A side believed to be no larger is taken whole without looking at it first.
 BROADCAST_BYTES = 16 << 20

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
-from thetajoin.engine.spec import Side
-from thetajoin.spark.batch.counted import numbered
-from thetajoin.spark.batch.table import Table
+from thetajoin.engine.parts import Side
+from thetajoin.spark.tables.counted import numbered
+from thetajoin.spark.tables.table import Table
 from thetajoin.window.counted import carried, hidden, sees
-from thetajoin.window.spec import CountWindow, FullHistory
+from thetajoin.window.windows import CountWindow, FullHistory
 
 
 @dataclass(frozen=True)

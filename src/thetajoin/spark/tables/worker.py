@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -10,7 +9,9 @@ import pyarrow as pa
 
 from thetajoin.batch.tables import contiguous
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.spark.spec import UnitSpec
+from thetajoin.ipc import to_ipc
+from thetajoin.spark.remembered import Remembered
+from thetajoin.spark.unit_spec import UnitSpec
 
 # Rows of a side that a task keys and sends at once, and bytes after which it does not wait.
 CHUNK_ROWS = 1 << 18
@@ -19,17 +20,12 @@ CHUNK_BYTES = 64 << 20
 BLOB_BYTES = 64 << 20
 # What a sample sent to the driver may take.
 SAMPLE_BYTES = 1 << 20
-_CORES: OrderedDict[str, CompiledJoin] = OrderedDict()
+_COMPILED: Remembered[CompiledJoin] = Remembered(8)
 
 
 def compiled_of(spec: UnitSpec) -> CompiledJoin:
     """The compiled join, once for each worker process."""
-    compiled = _CORES.get(spec.label)
-    if compiled is None:
-        compiled = _CORES[spec.label] = CompiledJoin(spec.config)
-        while len(_CORES) > 8:
-            _CORES.popitem(last=False)
-    return compiled
+    return _COMPILED.made(spec.label, lambda: CompiledJoin(spec.config))
 
 
 def chunks(
@@ -77,19 +73,11 @@ def _width(type_: pa.DataType) -> int | None:
     return -(-bits // 8)
 
 
-def to_blob(batch: pa.RecordBatch) -> pa.Buffer:
-    """Rows as an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
-
-
 def to_blobs(batch: pa.RecordBatch, most: int | None = None) -> Iterator[pa.Buffer]:
     """Rows as Arrow streams of at most `BLOB_BYTES`, but for a row that takes more by itself."""
     most = BLOB_BYTES if most is None else most
     if batch.num_rows < 2 or batch.nbytes <= most:
-        yield to_blob(batch)
+        yield to_ipc(batch)
         return
     half = batch.num_rows // 2
     yield from to_blobs(batch.slice(0, half), most)
@@ -105,8 +93,3 @@ def sampled(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
         if rows < 2 or sample.nbytes <= SAMPLE_BYTES:
             return sample
         rows //= 2
-
-
-def from_blob(blob: pa.Buffer | bytes) -> list[pa.RecordBatch]:
-    """The rows of an Arrow stream."""
-    return list(pa.ipc.open_stream(blob))

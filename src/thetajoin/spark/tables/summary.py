@@ -13,14 +13,15 @@ from pyspark.sql.types import BinaryType, ByteType, LongType
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import concat_batches, empty_batch
 from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.rows import make_batch
-from thetajoin.engine.spec import SIDES, Side
+from thetajoin.ipc import from_ipc, to_ipc
 from thetajoin.planner.facets import sights_of
 from thetajoin.planner.zones import Zones, summarise
-from thetajoin.spark.batch.table import Table
-from thetajoin.spark.batch.worker import chunks, compiled_of, from_blob, sampled, to_blob
-from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.tables.table import Table
+from thetajoin.spark.tables.worker import chunks, compiled_of, sampled
 from thetajoin.spark.tasks import schema_of
+from thetajoin.spark.unit_spec import UnitSpec
 
 SUMMARY = schema_of(side=ByteType(), total=LongType(), zones=BinaryType(), sample=BinaryType())
 SUMMARY_ROWS = 1 << 20
@@ -81,7 +82,7 @@ def _summariser(
                 pa.array([SIDES.index(side)], pa.int8()),
                 pa.array([chunk.num_rows], pa.int64()),
                 pa.array([zones.to_matrix().tobytes()], pa.binary()),
-                pa.array([to_blob(sample).to_pybytes()], pa.binary()),
+                pa.array([to_ipc(sample).to_pybytes()], pa.binary()),
             ]
             yield pa.RecordBatch.from_arrays(columns, ["side", "total", "zones", "sample"])
 
@@ -96,7 +97,7 @@ def _merged(rows: list[Any], compiled: CompiledJoin, side: Side) -> Summary:
     total = sum(row.total for row in rows)
     for row in rows:
         matrices.append(np.frombuffer(row.zones, np.int64).reshape(height, -1))
-        sample = pa.Table.from_batches(from_blob(row.sample)).combine_chunks().to_batches()[0]
+        sample = from_ipc(row.sample).combine_chunks().to_batches()[0]
         share = max(1, round(SAMPLE * row.total / total))
         kept = np.linspace(0, sample.num_rows - 1, min(share, sample.num_rows)).astype(np.int64)
         samples.append(sample.take(pa.array(kept)))

@@ -18,7 +18,7 @@ from thetajoin.index.interval import AnyInterval, BytesInterval, interval_of
 from thetajoin.index.shape import Dim, Shape
 from thetajoin.predicate import Comparison, Condition, Conjunction, Difference, Expr, aligned
 from thetajoin.predicate.nodes import conjunction as conjoin
-from thetajoin.window.spec import TimeUnit, TimeWindow, Window
+from thetajoin.window.windows import TimeUnit, TimeWindow, Window
 
 Side = Literal["l", "r"]
 Nan = Literal["high", "low", "drop"]

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from thetajoin.engine.block import empty_batch
 from thetajoin.routing.fingerprint import fingerprints
-from thetajoin.spark.batch.worker import gathered
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.sent import Sent, collected, send, sendable_bytes
 from thetajoin.spark.statistics import estimated_bytes
+from thetajoin.spark.tables.worker import gathered
 from thetajoin.spark.tasks import Task, mapped
 
 # A side that is sent whole takes no more than this in every worker.

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.held import bounded
-from thetajoin.engine.spec import OTHER, Side
+from thetajoin.engine.parts import OTHER, Side
 from thetajoin.engine.static import StaticJoin
-from thetajoin.spark.batch.inputs import Inputs
-from thetajoin.spark.batch.table import Whole
-from thetajoin.spark.batch.worker import chunks, compiled_of
-from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.remembered import Remembered
+from thetajoin.spark.tables.inputs import Inputs
+from thetajoin.spark.tables.table import Whole
+from thetajoin.spark.tables.worker import chunks, compiled_of
+from thetajoin.spark.unit_spec import UnitSpec
 
 # Rows that probe at once: the more there are, the fewer passes over the small table's keys.
 PROBE_ROWS = 1 << 20
-_BUILT: OrderedDict[str, StaticJoin] = OrderedDict()
+_BUILT: Remembered[StaticJoin] = Remembered(4)
 
 
 def broadcast_join(
@@ -35,15 +34,13 @@ def _prober(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         compiled = compiled_of(spec)
-        join = _BUILT.get(spec.label)
-        if join is None:
+
+        def made() -> StaticJoin:
             rows = whole.batch(compiled.given[OTHER[streaming]])
-            join = _BUILT[spec.label] = StaticJoin(compiled, streaming, rows)
-            while len(_BUILT) > 4:
-                _BUILT.popitem(last=False)
-        most = compiled.config.options.chunk_rows
+            return StaticJoin(compiled, streaming, rows)
+
+        join = _BUILT.made(spec.label, made)
         for chunk in chunks(batches, compiled.given[streaming], PROBE_ROWS):
-            compiled.joiner = bounded(compiled.joiner, most, join.table, chunk)
             for found in join.run(chunk):
                 yield found if shown is None else found.select(list(shown))
 

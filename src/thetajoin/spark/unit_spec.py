@@ -17,10 +17,11 @@ from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import SnapshotError, ThetaJoinError
+from thetajoin.ipc import schema_from_bytes, schema_to_bytes
 from thetajoin.predicate import compile_condition, condition_text
 from thetajoin.predicate.canonical import canonical
 from thetajoin.registry import AUTO, PO_JOIN
-from thetajoin.window.spec import window_from_dict
+from thetajoin.window.windows import window_from_dict
 
 # Changes when state written by an older version can no longer be read.
 STATE_FORMAT = 1
@@ -68,8 +69,8 @@ class UnitSpec:
             order_by=config.order_by,
             suffix=config.suffix,
             self_join=config.self_join,
-            left_schema=config.left_schema.serialize().to_pybytes(),
-            right_schema=config.right_schema.serialize().to_pybytes(),
+            left_schema=schema_to_bytes(config.left_schema),
+            right_schema=schema_to_bytes(config.right_schema),
             label=uuid.uuid4().hex[:12],
             options=options,
             **more,
@@ -130,7 +131,7 @@ class UnitSpec:
     def schema(self, side: str) -> pa.Schema:
         """A side's Arrow schema."""
         saved = self.left_schema if side == "left" else self.right_schema
-        return pa.ipc.read_schema(pa.py_buffer(saved))
+        return schema_from_bytes(saved)
 
     @cached_property
     def config(self) -> JoinConfig:

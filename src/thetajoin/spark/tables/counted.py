@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from thetajoin.spark.columns import by_position, tie_breakers
 from thetajoin.window.counted import MOST, carried
-from thetajoin.window.spec import CountWindow
+from thetajoin.window.windows import CountWindow
 
 
 def numbered(

@@ -9,14 +9,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType
 
+from thetajoin.engine.parts import Side
 from thetajoin.engine.slab import Slab
-from thetajoin.engine.spec import Side
 from thetajoin.planner.cells import CellPlan
-from thetajoin.planner.routes import held_targets, streamed_targets
-from thetajoin.spark.batch.worker import chunks, compiled_of, to_blobs
+from thetajoin.planner.targets import held_targets, streamed_targets
 from thetajoin.spark.pack import binary
-from thetajoin.spark.spec import UnitSpec
+from thetajoin.spark.tables.worker import chunks, compiled_of, to_blobs
 from thetajoin.spark.tasks import schema_of
+from thetajoin.spark.unit_spec import UnitSpec
 
 ROUTED = schema_of(cell=IntegerType(), held=BooleanType(), blob=BinaryType())
 # Bits of a row's number that count rows within a task.

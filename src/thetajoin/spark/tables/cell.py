@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from thetajoin.engine.block import empty_batch
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.held import HeldJoin, Singles
-from thetajoin.engine.spec import OTHER, Side
-from thetajoin.spark.batch.worker import chunks, compiled_of, from_blob
-from thetajoin.spark.spec import UnitSpec
+from thetajoin.engine.parts import OTHER, Side
+from thetajoin.ipc import from_ipc
+from thetajoin.spark.tables.worker import chunks, compiled_of
+from thetajoin.spark.unit_spec import UnitSpec
 
 # Rows streamed past the held ones at once; more than are held, up to a limit, to sweep them rarely.
 PROBE_ROWS = 1 << 19
@@ -86,7 +87,7 @@ def _count_row(schema: pa.Schema, *counts: int) -> pa.RecordBatch:
 def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bool, pa.RecordBatch]]:
     for batch in batches:
         for held, blob in zip(batch.column(1), batch.column(2), strict=True):
-            for rows in from_blob(blob.as_buffer()):
+            for rows in from_ipc(blob.as_buffer()).to_batches():
                 yield held.as_py(), rows
 
 

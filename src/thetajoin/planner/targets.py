@@ -9,8 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.parts import OTHER, Side
 from thetajoin.engine.rows import make_batch
-from thetajoin.engine.spec import OTHER, Side
 from thetajoin.errors import DataError
 from thetajoin.kernels.order import gather, order_of
 from thetajoin.planner.cells import CellPlan

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from thetajoin.errors import WindowError
 from thetajoin.predicate.render import interval_text, quote_name
-from thetajoin.window.spec import TimeUnit, TimeWindow
+from thetajoin.window.windows import TimeUnit, TimeWindow
 
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 

@@ -14,14 +14,14 @@ from thetajoin.batch.keys import Int64
 from thetajoin.batch.tables import from_table, kind_of
 from thetajoin.engine.call import check_window
 from thetajoin.engine.intake import Ordering, all_taken_in
-from thetajoin.engine.spec import compare_columns
+from thetajoin.engine.parts import compare_columns
 from thetajoin.errors import OptionError, SchemaError, enough_memory
-from thetajoin.planner.graph import Estimate, Step, order_joins, qualified
+from thetajoin.planner.join_order import Estimate, Step, order_joins, qualified
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.predicate.graph import conjuncts
 from thetajoin.window.counted import first_seen, hidden, last_seeing, sees
-from thetajoin.window.many import between, pair_window
-from thetajoin.window.spec import CountWindow, TimeWindow, Window
+from thetajoin.window.many_windows import between, pair_window
+from thetajoin.window.windows import CountWindow, TimeWindow, Window
 
 # A column that only a cross join has.
 ONE = "__thetajoin_one"
@@ -55,7 +55,7 @@ def join_many(
     names = _check(inputs, window, order_by)
     tables: Any
     if is_spark(inputs[names[0]]):
-        from thetajoin.spark.many import ManyFrames
+        from thetajoin.spark.many_frames import ManyFrames
 
         tables = ManyFrames(inputs)
     else:

@@ -12,20 +12,21 @@ from pyspark.sql.types import BinaryType, LongType, StringType
 from thetajoin.engine.block import concat_batches, empty_batch
 from thetajoin.engine.call import JoinCall
 from thetajoin.errors import WindowError
-from thetajoin.planner.graph import Estimate
+from thetajoin.ipc import from_ipc, schema_from_bytes, schema_to_bytes, to_ipc
+from thetajoin.planner.join_order import Estimate
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.predicate.render import backquoted
-from thetajoin.spark.batch.counted import numbered
-from thetajoin.spark.batch.table import Table
-from thetajoin.spark.batch.worker import chunks, from_blob, sampled, to_blob
 from thetajoin.spark.checks import check_names, order_of, respelled, with_columns_of
 from thetajoin.spark.frames import join_frames
 from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.meaning import check_many
 from thetajoin.spark.stream import arrow_schema
+from thetajoin.spark.tables.counted import numbered
+from thetajoin.spark.tables.table import Table
+from thetajoin.spark.tables.worker import chunks, sampled
 from thetajoin.spark.tasks import schema_of
 from thetajoin.window.counted import carried, hidden
-from thetajoin.window.spec import CountWindow, Window
+from thetajoin.window.windows import CountWindow, Window
 
 SAMPLED = schema_of(input=StringType(), total=LongType(), sample=BinaryType())
 _ONE = "__thetajoin_one"
@@ -67,7 +68,7 @@ class ManyFrames:
             return None
         job = None
         for name, frame in self.frames.items():
-            schema = self.schemas[name].serialize().to_pybytes()
+            schema = schema_to_bytes(self.schemas[name])
             sampled = Table(frame).mapped(_sampler(name, schema), SAMPLED)
             job = sampled if job is None else job.union(sampled)
         assert job is not None
@@ -76,7 +77,7 @@ class ManyFrames:
         for name, schema in self.schemas.items():
             own = [row for row in found if row.input == name]
             rows[name] = sum(row.total for row in own)
-            taken = [batch for row in own for batch in from_blob(row.sample)]
+            taken = [batch for row in own for batch in from_ipc(row.sample).to_batches()]
             whole = concat_batches(taken) if taken else empty_batch(schema)
             samples[name] = sample_of(whole, SAMPLE_ROWS)
         return Estimate(rows, samples)
@@ -120,11 +121,11 @@ def _sampler(
     """A function for `mapInArrow` that gives a few rows of each chunk and how many it had."""
 
     def sample(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for chunk in chunks(batches, pa.ipc.read_schema(pa.py_buffer(schema))):
+        for chunk in chunks(batches, schema_from_bytes(schema)):
             columns = [
                 pa.array([name]),
                 pa.array([chunk.num_rows], pa.int64()),
-                pa.array([to_blob(sampled(chunk, TASK_SAMPLE)).to_pybytes()], pa.binary()),
+                pa.array([to_ipc(sampled(chunk, TASK_SAMPLE)).to_pybytes()], pa.binary()),
             ]
             yield pa.RecordBatch.from_arrays(columns, ["input", "total", "sample"])
 
