@@ -16,7 +16,7 @@ from spark.harness import Streams
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
-    from thetajoin.spark.session import LOCAL_CHECKPOINTS, SparkError, use_java
+    from thetajoin.spark.session import LOCAL_CHECKPOINTS, PROVIDER, ROCKSDB, SparkError, use_java
 
     local = tmp_path_factory.mktemp("spark-local")
     try:
@@ -28,6 +28,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     settings = {
         **LOCAL_CHECKPOINTS,
+        PROVIDER: ROCKSDB,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 import thetajoin as tj
 from thetajoin.spark import sent
 from thetajoin.spark.listener import ProgressListener
+from thetajoin.spark.session import PROVIDER, ROCKSDB
 
 CONDITION = "l.a < r.a AND l.b > r.b"
 BATCHES, ROWS, WINDOW = 3, 60, 25
@@ -27,6 +28,7 @@ BATCHES, ROWS, WINDOW = 3, 60, 25
 def main(folder: Path) -> None:
     session = SparkSession.builder.remote("local[2]").getOrCreate()
     session.conf.set("spark.sql.shuffle.partitions", "2")
+    session.conf.set(PROVIDER, ROCKSDB)
     random = np.random.default_rng(0)
     rows: dict[str, list[dict[str, int]]] = {}
     for side in "lr":

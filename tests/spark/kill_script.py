@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import thetajoin as tj
-from thetajoin.spark.session import use_java
+from thetajoin.spark.session import PROVIDER, ROCKSDB, use_java
 
 
 def main(folder: Path) -> None:
@@ -19,7 +19,7 @@ def main(folder: Path) -> None:
     use_java(local)
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.local.dir", str(local))
-    builder = builder.config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.sql.shuffle.partitions", "2").config(PROVIDER, ROCKSDB)
     session = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     sides = []
     for side in "lr":

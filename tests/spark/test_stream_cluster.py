@@ -16,10 +16,12 @@ import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 import naive, thetajoin as tj
+from thetajoin.spark.session import PROVIDER, ROCKSDB
 from spark.harness import Streams, closing, distinct_times, expected, random_batches
 
 builder = SparkSession.builder.master("local-cluster[2,1,1024]")
 for key, value in {
+    PROVIDER: ROCKSDB,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",

