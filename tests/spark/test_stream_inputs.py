@@ -94,7 +94,7 @@ def test_the_state_store_is_the_users_to_choose(made: Streams) -> None:
 
     made.spark.conf.unset(PROVIDER)
     try:
-        with pytest.raises(ThetaJoinError, match="spark.conf.set") as caught:
+        with pytest.raises(ThetaJoinError, match=r"spark\.conf\.set") as caught:
             tj.join(*made.both(), ON, window=tj.FullHistory())
         assert PROVIDER in str(caught.value)
         assert ROCKSDB in str(caught.value)

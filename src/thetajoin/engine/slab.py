@@ -16,6 +16,7 @@ PIECE_BYTES = 64 << 20
 # A smaller chunk is not worth it.
 WORTH_BYTES = 1 << 20
 ALIGNMENT = 64
+_WIDEST = 8
 _WIDTHS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
@@ -39,6 +40,9 @@ class Slab:
 
     def take(self, columns: list[pa.Array], rows: NDArray[np.int32]) -> list[pa.Array]:
         """The rows of every column; row numbers are known to be in range."""
+        if _WIDEST * len(columns) * rows.size < WORTH_BYTES:
+            indices = pa.array(rows)
+            return [column.take(indices) for column in columns]
         plain = [_plain(column) for column in columns]
         width = sum(values.itemsize for values in plain if values is not None)
         indices = None
