@@ -31,7 +31,7 @@ def segment(rows: int) -> tuple[Block, list[Shape]]:
 
 def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
     block, shapes = segment(40)
-    read = read_block(tmp_path / write_block(tmp_path, block), shapes, owes=False)
+    read = read_block(tmp_path / write_block(tmp_path, block), shapes, preserved=False)
     read._check()
     assert read.table.equals(block.table)
 
@@ -48,4 +48,4 @@ def test_no_changed_bit_goes_unseen(tmp_path: Path, rows: int) -> None:
             changed[at] ^= 1 << bit
             path.write_bytes(bytes(changed))
             with pytest.raises(DamagedError):
-                read_block(path, shapes, owes=False)
+                read_block(path, shapes, preserved=False)

@@ -79,7 +79,7 @@ def planned(
         {side: zones_of(compiled, side, read[side]) for side in SIDES},
         sample_matches(compiled, held, samples),
         cores=cores,
-        owes=keep,
+        preserved=keep,
         most_held=most,
     )
 
@@ -200,7 +200,7 @@ def plan_of(left: pa.Table, right: pa.Table, on: str, cores: int = 4) -> CellPla
         keyed = [make_batch(batch, side, compiled.parts, []) for batch in read[side]]
         matrix = np.concatenate([summarise(sights, side, k).to_matrix() for k in keyed], axis=1)
         zones[side] = Zones.from_matrix(matrix, [s.width(side) for s in sights])
-    return plan_cells(sights, "l", zones, None, cores=cores, owes=False, most_held=1 << 22)
+    return plan_cells(sights, "l", zones, None, cores=cores, preserved=False, most_held=1 << 22)
 
 
 def test_a_second_comparison_keeps_rows_from_cells_they_cannot_match():

@@ -129,7 +129,7 @@ def test_event_times_before_1970(streams: Streams) -> None:
 
 
 def test_unmatched_rows_come_when_only_the_watermark_moves(streams: Streams) -> None:
-    """No row arrives for a unit any more; its timer makes it give out what it owes."""
+    """No row arrives for a unit any more; its timer makes it give out what it preserved."""
     streams.push(
         naive.Push(
             [{"lid": i, "a": 0, "c": 0, "t": at(i)} for i in range(4)],

@@ -38,7 +38,7 @@ MOST_RANGES = 6
 
 @dataclass(frozen=True)
 class Refused:
-    """Why the aggregates of some rows cannot be had without listing the matches."""
+    """Why some rows' aggregates need their matches to be listed."""
 
     why: str
 

@@ -17,7 +17,7 @@ from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.intake import all_taken_in, conform
 from thetajoin.engine.parts import Side
-from thetajoin.engine.restore import check_owed, read, refusing
+from thetajoin.engine.restore import check_pending, read, refusing
 from thetajoin.engine.serial import serial
 from thetajoin.engine.stream import LESS
 from thetajoin.errors import SnapshotError, enough_memory
@@ -120,7 +120,7 @@ class StreamAggregate:
             },
             schemas={"left": self._given["l"], "right": self._given["r"]},
             early=[],
-            owed=[self._state.to_batch()],
+            pending=[self._state.to_batch()],
         )
         return snapshots.write(saved, self._aggregator.state)
 
@@ -145,8 +145,8 @@ class StreamAggregate:
                 **config["options"],
             )
             fill(stream._aggregator.state)
-            (totals,) = saved.owed
-            check_owed([totals], stream._state.to_batch().schema)
+            (totals,) = saved.pending
+            check_pending([totals], stream._state.to_batch().schema)
             if not stream._aggregator.spec.groups and totals.num_rows != 1:
                 raise SnapshotError(f"totals without groups are one row, not {totals.num_rows}")
             stream._state = State.from_batch(stream._aggregator.spec, totals)

@@ -1,4 +1,4 @@
-"""A block of stored rows: their columns, an index for each part of the condition, what is owed."""
+"""A block of stored rows: their columns, an index for each part of the condition, their marks."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Block:
     """Stored rows, in the order of their arrival.
 
     `settled` marks rows that need no unmatched row any more (matched, or already given out); it is
-    None where the join owes none. `times` are the rows' event times under a time window, and
-    `newest` is the largest of them.
+    None where unmatched rows do not come out. `times` are the rows' event times under a time
+    window, and `newest` is the largest of them.
     """
 
     arrivals: Arrivals

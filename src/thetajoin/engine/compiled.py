@@ -11,7 +11,7 @@ import pyarrow as pa
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.intake import Clock, Ordering, check_schema, conform, storage_schema, stored
 from thetajoin.engine.joiner import Joiner
-from thetajoin.engine.layout import How, Layout, owes
+from thetajoin.engine.layout import How, Layout, preserves
 from thetajoin.engine.options import Options
 from thetajoin.engine.parts import (
     SIDES,
@@ -93,7 +93,7 @@ class CompiledJoin:
 
     def gives_unmatched(self, side: Side) -> bool:
         """Whether rows of a side come out where they match nothing."""
-        return self.config.how != "semi" and owes(self.config.how, side)
+        return self.config.how != "semi" and preserves(self.config.how, side)
 
     def needed(self, side: Side) -> list[str]:
         """Columns of a side that keys, filters and checks of pairs are made from."""
@@ -131,7 +131,7 @@ class CompiledJoin:
             head_rows=options.head_rows,
             background=options.merge == "background",
             bounded=not isinstance(window, FullHistory),
-            owes=owes(self.config.how, side),
+            preserved=preserves(self.config.how, side),
             segments=self.config.segments,
             index=index,
             index_options=tuple(sorted((parameters or {}).items())),

@@ -22,7 +22,7 @@ Singles = Literal["none", "matched", "unmatched"]
 
 
 class HeldJoin:
-    """The join of held rows with all rows that `run` is given; `finish` tells what they owe."""
+    """The join of held rows with all that `run` is given; `finish` gives those that come alone."""
 
     def __init__(
         self,

@@ -46,8 +46,8 @@ def parse_how(how: Any) -> How:
     return found
 
 
-def owes(how: How, side: Side) -> bool:
-    """Whether rows of this side matter after they were probed: unmatched, or first matched."""
+def preserves(how: How, side: Side) -> bool:
+    """Whether rows of this side come out alone: unmatched, or once at their first match."""
     return how == "full" or how in (("left", "semi", "anti") if side == "l" else ("right",))
 
 

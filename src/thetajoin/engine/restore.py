@@ -58,7 +58,7 @@ def read(data: Any) -> tuple[Saved, Callable[[JoinState], None]]:
         config=_config(_the(header, "config", dict)),
         schemas={name: _schema(schemas, name) for name in ("left", "right")},
         early=[],
-        owed=[reader.get(at) for at in _the(header, "owed", list)],
+        pending=[reader.get(at) for at in _the(header, "owed", list)],
     )
     known = None not in saved.schemas.values()
     if known != ("core" in header):
@@ -71,10 +71,10 @@ def read(data: Any) -> tuple[Saved, Callable[[JoinState], None]]:
     return saved, lambda state: _fill(state, _the(header, "core", dict), reader)
 
 
-def check_owed(owed: list[pa.RecordBatch], schema: pa.Schema) -> None:
+def check_pending(pending: list[pa.RecordBatch], schema: pa.Schema) -> None:
     """Refuse rows to give out that do not look like the output."""
-    if any(not batch.schema.equals(schema) for batch in owed):
-        raise _wrong("rows that are owed have other columns than the output")
+    if any(not batch.schema.equals(schema) for batch in pending):
+        raise _wrong("pending rows have other columns than the output")
 
 
 def _wrong(what: str) -> SnapshotError:
@@ -220,9 +220,9 @@ def _fill_store(state: JoinState, side: Side, saved: dict[str, Any], reader: _Re
         batch = make_batch(table, side, state.join.parts, names)
         times = None if state.join.clock is None else state.join.clock.times(table, side)[0]
         block = store.block_of(batch, times, arrivals=arrivals)
-        if (at.get("settled") is not None) != store.config.owes:
+        if (at.get("settled") is not None) != store.config.preserved:
             raise _wrong(f"marks of the {NAMES[side]} side's rows")
-        if store.config.owes:
+        if store.config.preserved:
             block.settled = _settled(reader.get(at["settled"]), table.num_rows)
         store.add(block)
     store.count, store.merges = count, _count(saved, "merges")

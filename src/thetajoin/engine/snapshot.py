@@ -33,7 +33,7 @@ class Saved:
     config: dict[str, Any]
     schemas: dict[str, pa.Schema | None]
     early: list[tuple[str, Any]]
-    owed: list[pa.RecordBatch]
+    pending: list[pa.RecordBatch]
 
 
 class _Writer:
@@ -60,7 +60,7 @@ def write(saved: Saved, state: JoinState | None) -> bytes:
             [what, _scalar(value, writer) if what == "watermark" else writer.put(value)]
             for what, value in saved.early
         ],
-        "owed": [writer.put(batch) for batch in saved.owed],
+        "owed": [writer.put(batch) for batch in saved.pending],
     }
     if state is not None:
         state.close()

@@ -143,7 +143,7 @@ class JoinState:
         store, times = self.stores[side], self.join.times(batch.table, side)
         threads = self.join.joiner.threads
         if last and side == "l" and not self.join.is_ordered:
-            settled = np.zeros(len(batch), np.bool_) if store.config.owes else None
+            settled = np.zeros(len(batch), np.bool_) if store.config.preserved else None
             return Block(numbers, batch.table, [], settled, times)
         if threads == 1 or len(batch) < PARALLEL_SORT_ROWS:
             return store.block_of(batch, times, arrivals=numbers)

@@ -33,14 +33,14 @@ class StoreConfig:
     """How a side keeps its rows: `head_rows` mutable at most, merges in the background or not.
 
     Where the window expires (`bounded`), a segment holds at most one part in `segments` of it.
-    `index` names the window structure, `index_options` its parameters; `window_rows` is how many
+    `preserved` rows carry marks, because they come out alone. `index` names the structure, `index_options` its parameters; `window_rows` is how many
     rows the window shows, where it counts them.
     """
 
     head_rows: int = 2048
     background: bool = True
     bounded: bool = True
-    owes: bool = False
+    preserved: bool = False
     segments: int = SEGMENTS
     index: str = PO_JOIN
     index_options: tuple[tuple[str, Any], ...] = ()
@@ -97,7 +97,7 @@ class Store:
         mapper: Mapper | None = None,
     ) -> Block:
         """New rows as a block, not yet stored: sorted if there are many, as they came if few."""
-        settled: Flags | None = np.zeros(len(batch), np.bool_) if self.config.owes else None
+        settled: Flags | None = np.zeros(len(batch), np.bool_) if self.config.preserved else None
         arrivals = Arrivals.dense(self.count, len(batch)) if arrivals is None else arrivals
         args = (arrivals, batch, self._shapes, self._stored)
         if self._can_head and len(batch) <= self.config.head_rows // 2:
@@ -113,7 +113,7 @@ class Store:
         self.count += block.rows if arrived is None else arrived
         if not block.rows:
             return
-        if not block.indexes:  # the last rows of a table: owed perhaps, but never probed
+        if not block.indexes:  # the last rows of a table are never probed
             self.segments.append(block)
             return
         if all(isinstance(index, Head) for index in block.indexes):

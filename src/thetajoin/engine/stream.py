@@ -14,7 +14,7 @@ from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.intake import all_taken_in, conform
 from thetajoin.engine.layout import How, check_suffix, parse_how
 from thetajoin.engine.options import Options
-from thetajoin.engine.restore import check_owed, read, refusing
+from thetajoin.engine.restore import check_pending, read, refusing
 from thetajoin.engine.serial import serial
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import SchemaError, ThetaJoinError, WindowError, enough_memory
@@ -102,7 +102,7 @@ class StreamJoin:
         }
         self._early: list[tuple[str, Any]] = []
         self._state: JoinState | None = None
-        self._owed: list[pa.RecordBatch] = []
+        self._pending: list[pa.RecordBatch] = []
         self._finished = False
         if left_schema is not None and right_schema is not None:
             self._state = self._make_state(left_schema, right_schema)[0]
@@ -155,8 +155,8 @@ class StreamJoin:
         if self._state is None:
             return self._push_early(batches)
         output = list(self._state.run(batches["left"], batches["right"]))
-        owed, self._owed = self._owed, []
-        return self._state.join.layout.table([*owed, *output])
+        pending, self._pending = self._pending, []
+        return self._state.join.layout.table([*pending, *output])
 
     def _push_early(self, batches: dict[str, pa.RecordBatch | None]) -> pa.Table:
         """Before both schemas are known, rows wait in the order they came."""
@@ -171,16 +171,16 @@ class StreamJoin:
             self._schemas = schemas
             self._early += [(name, batch) for name, batch in batches.items() if batch is not None]
             return pa.table({})
-        state, owed = self._make_state(left, right)
+        state, pending = self._make_state(left, right)
         output = list(state.run(batches["left"], batches["right"]))
         self._state, self._schemas, self._early = state, schemas, []
-        return state.join.layout.table([*owed, *output])
+        return state.join.layout.table([*pending, *output])
 
     @serial
     def advance(self, watermark: Any) -> None:
         """Move event time to `watermark`: no row older than it will be taken in any more.
 
-        Rows that nothing can match any more are removed; where they are owed as unmatched, they
+        Rows that nothing can match any more are removed; where they come out unmatched, they
         come with the next `push` (which may be called without rows) or with `finish`. A watermark
         older than the current one changes nothing.
         """
@@ -190,24 +190,24 @@ class StreamJoin:
         if self._state is None:
             self._early.append(("watermark", watermark))
         else:
-            self._owed += list(self._state.advance(watermark))
+            self._pending += list(self._state.advance(watermark))
 
     @serial
     @enough_memory(LESS)
     def finish(self) -> pa.Table:
-        """End both streams and return what outer and anti joins still owe."""
+        """End both streams and return the unmatched rows that outer and anti joins still hold."""
         self._check_open()
         if self._state is None:
             left, right = self._schemas["left"], self._schemas["right"]
             if left is None or right is None:
                 return self._finish_early()
-            self._state, self._owed = self._make_state(left, right)
+            self._state, self._pending = self._make_state(left, right)
         self._finished = True
-        owed, self._owed = self._owed, []
-        return self._state.join.layout.table([*owed, *self._state.finish()])
+        pending, self._pending = self._pending, []
+        return self._state.join.layout.table([*pending, *self._state.finish()])
 
     def _finish_early(self) -> pa.Table:
-        """One side never came and its columns are unknown: fine unless rows are owed with them."""
+        """One side never came and its columns are unknown: fine unless unmatched rows need them."""
         missing = "left" if self._schemas["left"] is None else "right"
         lefts = [batch for what, batch in self._early if what == "left"]
         if self._how == "anti" and len(lefts) == len(self._early) and lefts:
@@ -270,7 +270,7 @@ class StreamJoin:
             },
             schemas=self._schemas,
             early=self._early,
-            owed=self._owed,
+            pending=self._pending,
         )
         return snapshots.write(saved, self._state)
 
@@ -293,8 +293,8 @@ class StreamJoin:
                 suffix=config["suffix"],
                 **config["options"],
             )
-            join._early, join._owed = saved.early, saved.owed
+            join._early, join._pending = saved.early, saved.pending
             if join._state is not None:
-                check_owed(saved.owed, join._state.join.layout.schema)
+                check_pending(saved.pending, join._state.join.layout.schema)
                 fill(join._state)
             return join

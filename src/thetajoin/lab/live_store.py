@@ -54,7 +54,7 @@ class AllPieces(Block):
         self._pieces = pieces
         self._starts = np.array(list(accumulate((p.rows for p in pieces), initial=store.first)))
         self._first = store.first
-        self._owes = store.config.owes
+        self._preserved = store.config.preserved
 
     def locate(
         self, probes: Positions, rows: Positions
@@ -71,7 +71,7 @@ class AllPieces(Block):
             for piece, (start, end) in zip(self._pieces, pairwise([0, *ends.tolist()]), strict=True)
             if end > start
         ]
-        if self._owes or len(found) < 2 or probes.size > GATHERED:
+        if self._preserved or len(found) < 2 or probes.size > GATHERED:
             yield from found
             return
         tables = [piece.table.take(pa.array(at)) for piece, _, at in found]
@@ -128,7 +128,7 @@ class LiveStore(Store):
         structures = self._empty()
         for structure, keys, part in zip(structures, self._stored, batch.parts, strict=True):
             structure.insert([_integers(part.keys[key]) for key in keys], part.rows)
-        settled = np.zeros(len(batch), np.bool_) if self.config.owes else None
+        settled = np.zeros(len(batch), np.bool_) if self.config.preserved else None
         arrivals = Arrivals.dense(self.count, len(batch)) if arrivals is None else arrivals
         return Block(arrivals, batch.table, structures, settled, times)
 

@@ -111,20 +111,21 @@ def plan_cells(
     pairs: tuple[Places, Floats] | None,
     *,
     cores: int,
-    owes: bool,
+    preserved: bool,
     most_held: int,
     tasks: tuple[int, ...] = (),
 ) -> CellPlan:
     """The cheapest cells with `held` as the held side.
 
-    `pairs` are estimates: places of held rows and how many pairs each stands for. With `owes` each
-    held row must meet all its matches in one cell. `tasks` are numbers of cells to choose from.
+    `pairs` are estimates: places of held rows and how many pairs each stands for. With `preserved`
+    each held row must meet all its matches in one cell. `tasks` are numbers of cells to choose
+    from.
     """
     probing = zones[OTHER[held]].coarser(SLICES)
     slices = _slice(sights, held, zones[held], probing, pairs)
     best: tuple[float, list[tuple[int, int]], list[Group]] | None = None
     for number in sorted({*(tasks or (1, cores, 2 * cores, 4 * cores))}):
-        spans, groups = _split(slices, number, owes, most_held)
+        spans, groups = _split(slices, number, preserved, most_held)
         length = makespan(groups, cores) + sum(group.shipped for group in groups) / cores
         if best is None or length < best[0]:
             best = length, spans, groups
@@ -136,7 +137,7 @@ def plan_cells(
     boxes = slices.boxes.merged(np.arange(len(into)), into, len(groups))
     # By the groups' own boxes, which rows are held against: none of those seen may match one.
     met = may_match(sights, held, boxes, probing.boxes)
-    dropped = tuple(not owes and not met[number].any() for number in range(len(groups)))
+    dropped = tuple(not preserved and not met[number].any() for number in range(len(groups)))
     first, cells = _number(groups, dropped)
     return CellPlan(
         held,
@@ -179,16 +180,16 @@ def _slice(
 
 
 def _split(
-    slices: _Slices, tasks: int, owes: bool, most_held: int
+    slices: _Slices, tasks: int, preserved: bool, most_held: int
 ) -> tuple[list[tuple[int, int]], list[Group]]:
     """Groups of neighbouring slices such that the dearest of about `tasks` cells costs least."""
     whole = _group(slices, 0, len(slices.held))
     low, high = whole.cost / tasks / 4, max(whole.cost, 1.0)
-    best = _greedy(slices, high, owes, most_held)
+    best = _greedy(slices, high, preserved, most_held)
     assert best is not None
     for _ in range(9):
         middle = (low + high) / 2
-        tried = _greedy(slices, middle, owes, most_held, tasks)
+        tried = _greedy(slices, middle, preserved, most_held, tasks)
         if tried is not None:
             best, high = tried, middle
         else:
@@ -203,7 +204,7 @@ def _group(slices: _Slices, start: int, end: int) -> Group:
 
 
 def _greedy(
-    slices: _Slices, limit: float, owes: bool, most_held: int, most_cells: float = np.inf
+    slices: _Slices, limit: float, preserved: bool, most_held: int, most_cells: float = np.inf
 ) -> tuple[list[tuple[int, int]], list[Group]] | None:
     """Fill groups one after another up to a cost; deal out what alone exceeds it.
 
@@ -226,7 +227,7 @@ def _greedy(
             met, held, pairs = wider, more, found
             end += 1
         group = Group(float(held), float(slices.weights[met].sum()), float(pairs))
-        groups.append(_dealt(group, limit, owes, most_held))
+        groups.append(_dealt(group, limit, preserved, most_held))
         cells += groups[-1].cells
         if cells > most_cells:
             return None
@@ -235,7 +236,7 @@ def _greedy(
     return spans, groups
 
 
-def _dealt(group: Group, limit: float, owes: bool, most_held: int) -> Group:
+def _dealt(group: Group, limit: float, preserved: bool, most_held: int) -> Group:
     """A group in as few cells as keep to the limit, or in the cheapest of few."""
     least = max(1, int(np.ceil(group.held / most_held)))
     fewest = replace(group, held_parts=least)
@@ -244,7 +245,7 @@ def _dealt(group: Group, limit: float, owes: bool, most_held: int) -> Group:
     tried = [
         Group(group.held, group.streamed, group.pairs, a, b)
         for a in range(least, least + MOST_DEALT)
-        for b in ((1,) if owes else range(1, 1 + MOST_DEALT))
+        for b in ((1,) if preserved else range(1, 1 + MOST_DEALT))
     ]
     fitting = [dealt for dealt in tried if dealt.cost <= limit]
     if fitting:

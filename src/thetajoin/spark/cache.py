@@ -153,11 +153,11 @@ class SegmentCache:
         return mapped
 
     def _read(self, name: str, state: JoinState, side: Any) -> Block:
-        owes = state.stores[side].config.owes
+        preserved = state.stores[side].config.preserved
         block = self._had.pop(name, None)
         if block is None:
             shapes = [part.views[side].shape for part in state.join.parts]
-            block = read_block(self.folder / name, shapes, owes=owes)
+            block = read_block(self.folder / name, shapes, preserved=preserved)
         elif block.settled is not None:
             block.settled = np.zeros(block.rows, np.bool_)
         self._names[id(block)] = block, name

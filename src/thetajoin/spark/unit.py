@@ -214,14 +214,13 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 store.add(block, entry.end + 1 - entry.first)
 
     def _restore_marks(self, loaded: Loaded) -> None:
-        saved = (
-            self._marks.get() if any(s.config.owes for s in loaded.state.stores.values()) else None
-        )
+        preserved = any(store.config.preserved for store in loaded.state.stores.values())
+        saved = self._marks.get() if preserved else None
         for side, packed in zip(SIDES, saved or (None, None), strict=True):
             store = loaded.state.stores[side]
-            if packed is None or not store.config.owes:
+            if packed is None or not store.config.preserved:
                 continue
-            # A mapped segment may hold rows whose entries are gone: those are owed nothing.
+            # A mapped segment may hold rows whose entries are gone: those are done.
             for block in store.blocks():
                 assert block.settled is not None
                 block.settled[:] = True
@@ -281,7 +280,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         packed: list[bytes | None] = [None, None]
         for at, side in enumerate(SIDES):
             store = loaded.state.stores[side]
-            if store.config.owes:
+            if store.config.preserved:
                 mine = [entry for entry in loaded.entries if entry.side == side]
                 parts = [store.settled_of(entry.first, entry.rows) for entry in mine]
                 packed[at] = np.packbits(np.concatenate(parts)).tobytes() if parts else b""

@@ -140,7 +140,7 @@ def default(left: Stream, right: Stream, op: str, p: int = 10) -> tuple[Measures
             zones,
             _exact(compiled, held, tables),
             cores=PROCESSES,
-            owes=False,
+            preserved=False,
             most_held=1 << 22,
             tasks=(p * PROCESSES,),
         )

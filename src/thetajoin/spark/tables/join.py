@@ -22,7 +22,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.held import Singles
-from thetajoin.engine.layout import How, owes
+from thetajoin.engine.layout import How, preserves
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.errors import OptionError, warn_user
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
@@ -96,7 +96,7 @@ class _Join:
         how = self.how
         if how == "full" and empty:
             how = "right" if "l" in empty else "left"
-        if empty and not any(rows[s] for s in SIDES if owes(how, s)):
+        if empty and not any(rows[s] for s in SIDES if preserves(how, s)):
             return self.session.createDataFrame([], self.output)
         if self.settings.paper is not None:
             return self._named(self.settings.paper)
@@ -115,10 +115,10 @@ class _Join:
         return self._cells("r" if how == "right" else "l", how in ("left", "right"), singles)
 
     def _may_broadcast(self, how: How) -> list[Side]:
-        """Sides that may be sent whole to every task, if they are small: those that owe nothing."""
+        """Sides that may be sent whole to every task if they are small: those not preserved."""
         if how == "full" or self.inputs.is_self_join or self.settings.observe is not None:
             return []
-        return [side for side in SIDES if not owes(how, side)]
+        return [side for side in SIDES if not preserves(how, side)]
 
     def _believed_small(self) -> Any | None:
         """The join with a side that Spark believes to be small; no table is looked at before.
@@ -135,7 +135,7 @@ class _Join:
         whole = self._whole(small)
         if whole is None or whole.rows > self.settings.broadcast_rows:
             return None
-        if not whole.rows and not owes(self.how, OTHER[small]):
+        if not whole.rows and not preserves(self.how, OTHER[small]):
             return self.session.createDataFrame([], self.output)
         return self._broadcast(self.how, small, whole)
 
@@ -174,7 +174,7 @@ class _Join:
                     zones,
                     (where, counts * float(scale)),
                     cores=self._cores(),
-                    owes=keep_all,
+                    preserved=keep_all,
                     most_held=self.settings.held_rows,
                     tasks=tasks,
                 )
