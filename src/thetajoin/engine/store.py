@@ -33,8 +33,9 @@ class StoreConfig:
     """How a side keeps its rows: `head_rows` mutable at most, merges in the background or not.
 
     Where the window expires (`bounded`), a segment holds at most one part in `segments` of it.
-    `preserved` rows carry marks, because they come out alone. `index` names the structure, `index_options` its parameters; `window_rows` is how many
-    rows the window shows, where it counts them.
+    `preserved` rows carry marks, because they may come out alone. `index` names the structure,
+    `index_options` its parameters; `window_rows` is how many rows the window shows, where it
+    counts them.
     """
 
     head_rows: int = 2048
