@@ -29,8 +29,8 @@ class StaticJoin:
         if how not in ALLOWED[streaming]:
             name = "left" if streaming == "l" else "right"
             raise OptionError(
-                f"how={how!r} with a stream on the {name} and a table on the other side: the "
-                "table's unmatched rows would never be known, since a later row may always match; use "
+                f"how={how!r} with a stream on the {name} and a table on the other side: which of "
+                "the table's rows are unmatched would never be known; use "
                 f"{', '.join(ALLOWED[streaming])}"
             )
         if isinstance(join.config.window, CountWindow):
