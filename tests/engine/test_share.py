@@ -16,6 +16,7 @@ from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share, in_range
 from thetajoin.engine.state import JoinState
+from thetajoin.limits import limits
 
 ROWS = st.lists(
     st.tuples(st.none() | st.integers(0, 6), st.integers(0, 6), st.integers(0, 40)), max_size=12
@@ -107,8 +108,8 @@ def test_units_together_are_the_whole(how, window, units, batches, self_join, or
 def test_units_that_pass_over_rows(on, window, units, batches, self_join) -> None:
     """With any number of probes, those that no unit's extremes let through are left out."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joiner, "SORTED_PROBES", 1)
-        patch.setattr(joiner, "MOST_ABLE", 0.999)
+        patch.setattr(limits, "sorted_probes", 1)
+        patch.setattr(limits, "able_share", 0.999)
         shared = run(units, "inner", window, batches, self_join, ("t", "t"), on, SEGMENTS)
     assert shared == run(1, "inner", window, batches, self_join, ("t", "t"), on)
 

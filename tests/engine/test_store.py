@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import thetajoin as tj
 from thetajoin.engine import block as blocks
 from thetajoin.engine import store as stores
-from thetajoin.window.chain import FANOUT, SEGMENTS, SMALLEST, next_merge
+from thetajoin.limits import limits
+from thetajoin.window.chain import FANOUT, SEGMENTS, next_merge
 
 Q1 = "l.a < r.a AND l.b > r.b"
 
@@ -50,7 +51,7 @@ def test_random_pushes_keep_the_store_sound(sizes: list[int], seed: int) -> None
     """Small heads and classes, so that heads close and segments merge all the time."""
     random = np.random.default_rng(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("thetajoin.window.chain.SMALLEST", 8)
+        patch.setattr(limits, "smallest_class", 8)
         join = tj.StreamJoin(Q1, window=tj.FullHistory(), head_rows=32, threads=1)
         seen: dict[str, list[pa.Table]] = {"left": [], "right": []}
         found: list[tuple[int, int]] = []
@@ -81,7 +82,7 @@ def test_rows_that_arrive_during_a_merge_are_joined_once(monkeypatch: pytest.Mon
         return merge(parts)
 
     monkeypatch.setattr(stores, "merge_blocks", slow)
-    monkeypatch.setattr("thetajoin.window.chain.SMALLEST", 64)
+    monkeypatch.setattr(limits, "smallest_class", 64)
     random = np.random.default_rng(3)
     join = tj.StreamJoin(Q1, window=tj.FullHistory(), head_rows=32, threads=1)
     lefts, rights, found = [], [], []
@@ -134,7 +135,7 @@ def test_a_stream_of_small_batches_keeps_few_segments(batch: int, window: int) -
         assert len(sizes) <= SEGMENTS + FANOUT
 
 
-@given(st.lists(st.integers(1, 10 * SMALLEST), max_size=200), st.booleans())
+@given(st.lists(st.integers(1, 10 * limits.smallest_class), max_size=200), st.booleans())
 def test_merging_ends_with_few_segments(sizes: list[int], bounded: bool) -> None:
     total = sum(sizes)
     steps = 0
@@ -144,5 +145,5 @@ def test_merging_ends_with_few_segments(sizes: list[int], bounded: bool) -> None
         sizes[start:end] = [sum(sizes[start:end])]
         steps += 1
     assert sum(sizes) == total
-    classes = 1 + int(np.log(max(1, total / SMALLEST)) / np.log(FANOUT))
+    classes = 1 + int(np.log(max(1, total / limits.smallest_class)) / np.log(FANOUT))
     assert len(sizes) <= (FANOUT - 1) * (classes + 1) + (4 * SEGMENTS if bounded else 0)

@@ -14,6 +14,7 @@ from thetajoin.index.head import Head
 from thetajoin.index.interval import AnyInterval, BytesInterval, Interval, interval_of
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Dim, Probe, Shape
+from thetajoin.limits import limits
 
 OPS = ("<", "<=", ">", ">=", "band")
 EXTREMES = [INT64_MIN, INT64_MIN + 1, INT64_MAX - 1, INT64_MAX]
@@ -144,7 +145,7 @@ def test_each_kernel_when_forced(case: dict, kind: str) -> None:
         costs = {"MOVE_NS": 1e9, "SUMMARY_NS": 1e9} if kind == "scan" else {"TEST_NS": 1e12}
         for name, cost in costs.items():
             patch.setattr(f"thetajoin.index.po_join.{name}", cost)
-        patch.setattr("thetajoin.index.po_join.BLOCK_NS", 1e-3 if kind == "scan" else 1e12)
+        patch.setattr(limits, "block_ns", 1e-3 if kind == "scan" else 1e12)
         shape, keys, rid, probe, expected = build(case)
         index = PoJoin(shape, keys, rid)
         streams = index.pairs(probe, Arrivals.dense(1000, case["rows"] * 2), room=case["room"])

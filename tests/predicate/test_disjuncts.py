@@ -9,7 +9,8 @@ from hypothesis import assume, given
 from predicate.slow import Failure, holds, value
 from predicate.strategies import SCHEMA, SMALL, conditions, join_conditions, pairs_of, rows
 from thetajoin.errors import ConditionError
-from thetajoin.predicate import Condition, compile_condition, normal
+from thetajoin.limits import limits
+from thetajoin.predicate import Condition, compile_condition
 
 
 def check(condition: Condition, left: pa.Table, right: pa.Table) -> None:
@@ -48,7 +49,7 @@ def test_so_they_do_for_any_condition(text, left, right):
 @given(text=join_conditions(), left=rows(SMALL, 4), right=rows(SMALL, 4))
 def test_and_where_or_is_never_expanded(text, left, right):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(normal, "MAX_DISJUNCTS", 1)
+        patch.setattr(limits, "disjuncts", 1)
         condition = compiled(text)
     assert len(condition.disjuncts) <= 2
     check(condition, left, right)

@@ -15,6 +15,7 @@ import thetajoin as tj
 from naive import Row
 from strategies import HOWS, SCHEMA_L, SCHEMA_R, ids, naive_ids, table
 from thetajoin import ThetaJoinError
+from thetajoin.limits import limits
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -175,9 +176,8 @@ def test_a_warning_where_spark_would_send_too_much_at_once(
     spark: Any, frames: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from thetajoin.spark.session import BATCH_BYTES, NO_LIMIT
-    from thetajoin.spark.tables import join
 
-    monkeypatch.setattr(join, "LARGE_CELL", 1)
+    monkeypatch.setattr(limits, "large_cell_bytes", 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tj.join(*frames, ON, broadcast_rows=0)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import thetajoin as tj
+from thetajoin.limits import limits
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -186,25 +187,25 @@ def test_rows_that_were_not_there_when_the_join_was_planned(
 def test_blobs_are_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     from thetajoin.spark.tables import worker
 
-    monkeypatch.setattr(worker, "BLOB_BYTES", 1000)
+    monkeypatch.setattr(limits, "blob_bytes", 1000)
     batch = pa.record_batch({"s": ["x" * 90] * 50 + ["y" * 5000], "l": [[1, 2]] * 51})
     blobs = list(worker.to_blobs(batch))
     back = pa.Table.from_batches([rows for blob in blobs for rows in worker.from_blob(blob)])
     assert back.equals(pa.Table.from_batches([batch]))
     assert sorted(blob.size for blob in blobs)[-2] < 2000
     assert len(blobs) > 5
-    monkeypatch.setattr(worker, "SAMPLE_BYTES", 1000)
+    monkeypatch.setattr(limits, "sample_bytes", 1000)
     assert worker.sampled(batch, 40).nbytes <= 1000
 
 
 def test_a_cell_of_more_than_one_table_of_held_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     from thetajoin.engine.compiled import JoinConfig
-    from thetajoin.spark.tables import cell, worker
+    from thetajoin.spark.tables import cell
     from thetajoin.spark.tables.route import sent
     from thetajoin.spark.unit_spec import UnitSpec
 
-    monkeypatch.setattr(worker, "BLOB_BYTES", 200)
-    monkeypatch.setattr(cell, "HELD_BYTES", 300)
+    monkeypatch.setattr(limits, "blob_bytes", 200)
+    monkeypatch.setattr(limits, "held_bytes", 300)
     batch = pa.record_batch({"k": list(range(30)), "s": ["x" * 40] * 30})
     config = JoinConfig("l.k < r.k AND l.k + 3 >= r.k", batch.schema, batch.schema, how="left")
     task = cell.joiner(UnitSpec.of(config, {}), cell.CellJob("l", True, "unmatched"))

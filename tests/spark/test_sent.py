@@ -12,6 +12,7 @@ from pyspark import cloudpickle
 import thetajoin as tj
 from spark.harness import LEFT, Streams
 from thetajoin.errors import DataError
+from thetajoin.limits import limits
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -56,9 +57,8 @@ def test_a_table_beside_a_stream(streams: Streams, monkeypatch: pytest.MonkeyPat
 def test_a_table_that_is_too_large_beside_a_stream(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from thetajoin.spark import static
 
-    monkeypatch.setattr(static, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(limits, "static_bytes", 1 << 20)
     streams.write("l", [], LEFT)
     table = streams.spark.range(4 * ROWS).withColumnRenamed("id", "b")
     asked = {"window": tj.FullHistory()}
@@ -98,7 +98,7 @@ def test_a_small_table_beside_a_table(spark: Any, monkeypatch: pytest.MonkeyPatc
     assert joined.count() == expected
     assert "Exchange" not in plan(joined)
     assert max(len(cloudpickle.dumps(task)) for task in tasks) < SMALL
-    monkeypatch.setattr(table, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(limits, "whole_bytes", 1000)
     apart = tj.join(probes, small, on, how="left")
     assert "Exchange" in plan(apart)
     assert apart.count() == expected

@@ -22,6 +22,7 @@ import naive
 import thetajoin as tj
 from spark.harness import EPOCH, LEFT, RIGHT, at, random_batches
 from thetajoin.errors import DataError, SnapshotError
+from thetajoin.limits import limits
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("grpc", reason="grpcio is not installed")
@@ -376,7 +377,7 @@ def test_unmatched_rows_come_once_whatever_the_files_still_hold() -> None:
 
 
 def test_old_segment_files_are_removed(local_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thetajoin.spark.cache.YOUNG_S", 0.0)
+    monkeypatch.setattr(limits, "young_seconds", 0.0)
     tester = make_tester(make_spec(tj.CountWindow(4)))
     for n in range(12):
         push(tester, rows_at(0, 1, first=2 * n))
@@ -540,7 +541,7 @@ def values_of(columns: Iterable[Iterable[Any]]) -> Counter[Any]:
 
 
 def test_blobs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thetajoin.spark.pack.BLOB_BYTES", 1 << 14)
+    monkeypatch.setattr(limits, "blob_bytes", 1 << 14)
     texts = ["x" * 1000] * 100 + ["y" * 40_000]
     batch = pa.record_batch({"a": range(len(texts)), "t": texts})
     made = [row for part in packer(0, 2)([batch, batch]) for row in part.to_pylist()]

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thetajoin.window.chain import FANOUT, LARGEST, SEGMENTS, SMALLEST, next_merge
+from thetajoin.limits import limits
+from thetajoin.window.chain import FANOUT, LARGEST, SEGMENTS, next_merge
 
-UNIT = SMALLEST
+UNIT = limits.smallest_class
 
 
 @pytest.mark.parametrize(

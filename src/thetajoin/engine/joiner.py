@@ -25,15 +25,12 @@ from thetajoin.index.shape import Probe
 from thetajoin.kernels.jit import ALL_ONES
 from thetajoin.kernels.order import gather, gather_into
 from thetajoin.kernels.search import reach
+from thetajoin.limits import limits
 from thetajoin.predicate import Expr, evaluate
 
 Positions = NDArray[np.int32]
-# From this many probes on, sorting them costs less than reading memory in random order.
-SORTED_PROBES = 2048
 # Where output batches leave this process whole, they have about so many bytes at most.
 OUTPUT_BYTES = 32 << 20
-# With more than this share of the rows able to match, all of them probe.
-MOST_ABLE = 0.9
 PairStream = Iterator[tuple[Positions, Positions]]
 
 
@@ -168,7 +165,7 @@ def sort_probes(view: View, rows: PartRows) -> PartRows:
     """
     shape = view.shape
     drivers = (*shape.run, *shape.setters, *(() if shape.primary is None else (shape.primary,)))
-    if len(rows) < SORTED_PROBES or not drivers:
+    if len(rows) < limits.sorted_probes or not drivers:
         return rows
     return rows.sorted_by(view.asks[drivers[0]][0].probe_key)
 
@@ -178,7 +175,7 @@ def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
 
     Units that store ranges of a key are spared most of the others' probes by this.
     """
-    if len(rows) < SORTED_PROBES or not all(isinstance(index, PoJoin) for index in indexes):
+    if len(rows) < limits.sorted_probes or not all(isinstance(index, PoJoin) for index in indexes):
         return rows
     zones = [index.extremes for index in indexes if index.size]
     if not zones:
@@ -191,7 +188,7 @@ def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
         ends = (NO_KEYS if end is None else end for end in (asked.low, asked.high))
         reach(*ends, np.array(low), np.array(high), touched)
     positions = np.flatnonzero(touched).astype(np.int32)
-    return rows if len(positions) > MOST_ABLE * len(rows) else rows.some(positions)
+    return rows if len(positions) > limits.able_share * len(rows) else rows.some(positions)
 
 
 def make_probe(view: View, rows: PartRows, see: See | None) -> Probe:
@@ -238,7 +235,7 @@ class _Probes:
 
 def _split(part: PartRows, pieces: int) -> list[PartRows]:
     """About equal pieces, none of them too small to be worth a thread."""
-    pieces = min(pieces, len(part) // SORTED_PROBES)
+    pieces = min(pieces, len(part) // limits.sorted_probes)
     if pieces < 2:
         return [part] if len(part) else []
     ends = [len(part) * i // pieces for i in range(pieces + 1)]

@@ -30,6 +30,7 @@ from thetajoin.kernels.search import (
     merge_at_least,
     narrow,
 )
+from thetajoin.limits import limits
 
 Int32 = NDArray[np.int32]
 Span = tuple[Int32, Int32]
@@ -39,7 +40,7 @@ Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Sequence[Any]]
 
 # Estimated cost in ns: testing a row, looking at a block's extremes, moving one bit of the window,
 # looking at one word of the summary, and a probe's fixed part. Measured with `bench engine`.
-TEST_NS, BLOCK_NS, MOVE_NS, SUMMARY_NS, PROBE_NS = 0.7, 1.2, 1.6, 0.6, 12.0
+TEST_NS, MOVE_NS, SUMMARY_NS, PROBE_NS = 0.7, 1.6, 0.6, 12.0
 SAMPLED_PROBES = 16
 # Probes for so many keys are enough to pass over all keys rather than search.
 MERGED_SHARE = 8
@@ -412,7 +413,9 @@ class PoJoin:
         if not needed:
             return Drive("ranges", None, reach), nothing
         touched = self._touched(probe, intervals, needed, starts, ends)
-        best = Drive("scan", None, reach / 64 * BLOCK_NS + touched * 64 * TEST_NS * len(needed))
+        best = Drive(
+            "scan", None, reach / 64 * limits.block_ns + touched * 64 * TEST_NS * len(needed)
+        )
         chosen = nothing
         for dim in self.shape.setters:
             if dim not in needed:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.types as t
 
+from thetajoin.limits import limits
 from thetajoin.predicate.difference import as_difference, merge
 from thetajoin.predicate.disjoint import Atoms, excluded, never_together
 from thetajoin.predicate.forms import Comparison, Conjunction
@@ -32,12 +33,11 @@ from thetajoin.predicate.nodes import (
 from thetajoin.predicate.simplify import fold, simplify
 from thetajoin.predicate.types import BOOL, UNITS, unit_of
 
-MAX_DISJUNCTS = 16
 """An OR that would make more disjuncts than this is checked pair by pair instead."""
 
 
 def disjuncts_of(expr: Expr) -> tuple[Conjunction, ...]:
-    """The disjuncts, each matching pair in exactly one; at most 2 * `MAX_DISJUNCTS`.
+    """The disjuncts, each matching pair in exactly one; at most 2 * `limits.disjuncts`.
 
     >>> from thetajoin.predicate.nodes import Column
     >>> import pyarrow as pa
@@ -144,11 +144,11 @@ def _dnf(expr: Expr) -> list[Atoms]:
         parts = [atoms for arg in expr.args for atoms in _dnf(arg)]
         # A disjunct that narrows nothing would visit every pair that the OR itself has to.
         useful = all(any(map(_narrows, atoms)) for atoms in parts)
-        return parts if useful and len(parts) <= MAX_DISJUNCTS else [(expr,)]
+        return parts if useful and len(parts) <= limits.disjuncts else [(expr,)]
     expanded = [_dnf(arg) for arg in expr.args]
     size = 1
     for i in sorted(range(len(expanded)), key=lambda i: len(expanded[i])):
-        if size * len(expanded[i]) > MAX_DISJUNCTS:
+        if size * len(expanded[i]) > limits.disjuncts:
             expanded[i] = [(expr.args[i],)]
         size *= len(expanded[i])
     return [

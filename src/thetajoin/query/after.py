@@ -15,6 +15,7 @@ from thetajoin.batch.dtypes import mark_of
 from thetajoin.batch.keys import BytesKey, Int64, encode
 from thetajoin.batch.tables import contiguous, to_batch
 from thetajoin.engine.block import empty_batch
+from thetajoin.limits import limits
 from thetajoin.predicate import Expr
 from thetajoin.predicate.bind import Binder, bind
 from thetajoin.predicate.evaluate import evaluate
@@ -22,8 +23,6 @@ from thetajoin.predicate.names import Scope
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.predicate.render import backquoted
 
-# Rows that wait before they are ordered or told apart together with those kept so far, at least.
-WAITING = 1 << 17
 Fold = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
@@ -222,7 +221,7 @@ def _folded(
         waiting.append(batch)
         rows += batch.num_rows
         # Folding costs what is kept as well: it is worth it once that much has come.
-        if rows >= max(kept.num_rows, WAITING if most is None else 1):
+        if rows >= max(kept.num_rows, limits.waiting_rows if most is None else 1):
             kept, waiting, rows = settled(), [], 0
             if most is not None and kept.num_rows >= most:
                 break

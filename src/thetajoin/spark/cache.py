@@ -28,11 +28,10 @@ from thetajoin.engine.blockfile import SUFFIX, DamagedError, read_block, write_b
 from thetajoin.engine.machine import may_be_alive
 from thetajoin.engine.parts import SIDES
 from thetajoin.engine.state import JoinState
+from thetajoin.limits import limits
 
 # Layouts kept for a unit: the newest, and the one before it, which a retry goes back to.
 KEPT = 2
-# Seconds for which a segment that no layout names is left alone.
-YOUNG_S = 60.0
 # Seconds for which another worker's files are waited for, and between looks.
 PATIENCE_S, LOOK_S = 10.0, 0.005
 # Folders that could not be written: each is told once by a process, not in every micro-batch.
@@ -210,7 +209,7 @@ class SegmentCache:
                 listed = json.loads(layout.read_text())
                 named.update(*(listed[side] for side in SIDES))
         for file in [*self.folder.glob(f"*{SUFFIX}*"), *self.folder.glob("*.pending")]:
-            if file.name not in named and time.time() - _written(file) > YOUNG_S:
+            if file.name not in named and time.time() - _written(file) > limits.young_seconds:
                 file.unlink(missing_ok=True)
         self._names = {k: v for k, v in self._names.items() if v[1] in named}
 

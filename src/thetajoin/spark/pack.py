@@ -12,6 +12,7 @@ from thetajoin.batch.keys import BytesKey, Int64, encode, is_bytes_type, is_key_
 from thetajoin.errors import DataError
 from thetajoin.ipc import from_ipc, to_ipc
 from thetajoin.kernels.order import is_sorted, order_of
+from thetajoin.limits import limits
 from thetajoin.routing.fingerprint import Fingerprints, fingerprints
 from thetajoin.spark.tasks import schema_of
 from thetajoin.spark.unit_keys import UNIT_KEYS
@@ -19,8 +20,6 @@ from thetajoin.spark.unit_keys import UNIT_KEYS
 # The columns behind a blob's own: its rows' fingerprints.
 PRINTS = ("__thetajoin_print_0", "__thetajoin_print_1")
 PACKED = schema_of(unit=IntegerType(), side=ByteType(), blob=BinaryType())
-# Bytes that a blob holds at most, unless a single row has more.
-BLOB_BYTES = 64 << 20
 
 
 def packer(side: int, units: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -38,12 +37,12 @@ def packer(side: int, units: int) -> Callable[[Iterable[pa.RecordBatch]], Iterat
 
 
 def _bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """The rows with their fingerprints, in groups of at most `BLOB_BYTES`."""
+    """The rows with their fingerprints, in groups of at most `limits.blob_bytes`."""
     group: list[pa.RecordBatch] = []
     size = 0
     for whole in batches:
         for batch in _pieces(_printed(whole)):
-            if group and size + batch.nbytes > BLOB_BYTES:
+            if group and size + batch.nbytes > limits.blob_bytes:
                 yield group
                 group, size = [], 0
             group.append(batch)
@@ -54,7 +53,7 @@ def _bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The batch in halves, and these in halves, until each fits a blob or is one row."""
-    if batch.num_rows <= 1 or batch.nbytes <= BLOB_BYTES:
+    if batch.num_rows <= 1 or batch.nbytes <= limits.blob_bytes:
         if batch.num_rows:
             yield batch
         return

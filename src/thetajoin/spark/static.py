@@ -14,6 +14,7 @@ from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import Side
 from thetajoin.engine.static import StaticJoin
 from thetajoin.errors import DataError
+from thetajoin.limits import limits
 from thetajoin.spark.partials import partial_batch
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.sent import Sent, collected, send, sendable_bytes
@@ -23,14 +24,12 @@ from thetajoin.spark.unit_spec import UnitSpec
 Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # What this process has indexed, by the label of its join.
 _BUILT: Remembered[Any] = Remembered(4)
-# A table that every worker holds, indexed.
-MOST_BYTES = 1 << 30
 
 
 def _sent(table: Any, schema: pa.Schema, check: Callable[[pa.RecordBatch], Any]) -> Sent:
     """A table's rows, read once, now; `check` refuses what cannot be done with any."""
     check(empty_batch(schema))
-    most = sendable_bytes(table.sparkSession, MOST_BYTES)
+    most = sendable_bytes(table.sparkSession, limits.static_bytes)
     rows = collected(table, most)
     if rows is None:
         raise DataError(

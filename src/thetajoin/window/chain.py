@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from thetajoin.limits import limits
+
 # Neighbours of one size class that make a merge worth while.
 FANOUT = 4
 # A window's rows go into at least this many segments, so that expiry by whole segments keeps at
 # most one part in so many that has passed already.
 SEGMENTS = 6
-# Below this many rows all segments are one class.
-SMALLEST = 4096
 # Row numbers inside a segment are int32.
 LARGEST = 1 << 30
 
@@ -30,7 +30,7 @@ def next_merge(
     >>> next_merge([160_000, 10_000, 10_000, 10_000, 10_000], bounded=False)
     (1, 5)
     """
-    limit = max(SMALLEST * FANOUT, sum(sizes) // segments) if bounded else LARGEST
+    limit = max(limits.smallest_class * FANOUT, sum(sizes) // segments) if bounded else LARGEST
     classes = [_size_class(size) for size in sizes]
     end = len(sizes)
     while end > 0:
@@ -52,7 +52,7 @@ def next_merge(
 
 def _size_class(size: int) -> int:
     result = 0
-    size //= SMALLEST
+    size //= limits.smallest_class
     while size >= FANOUT:
         size //= FANOUT
         result += 1

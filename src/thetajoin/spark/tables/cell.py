@@ -13,14 +13,13 @@ from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.held import HeldJoin, Singles
 from thetajoin.engine.parts import OTHER, Side
 from thetajoin.ipc import from_ipc
+from thetajoin.limits import limits
 from thetajoin.spark.tables.worker import chunks, compiled_of
 from thetajoin.spark.unit_spec import UnitSpec
 
 # Rows streamed past the held ones at once; more than are held, up to a limit, to sweep them rarely.
 PROBE_ROWS = 1 << 19
 MOST_PROBE_ROWS = 1 << 21
-# Held rows in one table; a column of texts takes 2 GiB at most.
-HELD_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def _run(
     if not kept or (first is None and job.singles != "unmatched"):
         return
     total = sum(rows.num_rows for rows in kept)
-    tables = list(chunks(kept, schema, total + 1, HELD_BYTES)) or [empty_batch(schema)]
+    tables = list(chunks(kept, schema, total + 1, limits.held_bytes)) or [empty_batch(schema)]
     del kept
     joins = [
         HeldJoin(compiled, job.held, rows, pairs=job.pairs, singles=job.singles) for rows in tables

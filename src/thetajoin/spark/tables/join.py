@@ -25,6 +25,7 @@ from thetajoin.engine.held import Singles
 from thetajoin.engine.layout import How, preserves
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.errors import OptionError, warn_user
+from thetajoin.limits import limits
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import sights_of
 from thetajoin.predicate import condition_text
@@ -44,8 +45,6 @@ from thetajoin.spark.unit_spec import UnitSpec
 
 # A side believed to be no larger is taken whole without looking at it first.
 BROADCAST_BYTES = 16 << 20
-# Bytes for one task that are close to too many for one batch; the split is not that even.
-LARGE_CELL = 512 << 20
 # How often more cells are tried for that.
 REPLANS = 3
 
@@ -153,7 +152,7 @@ class _Join:
         """
         plan = self._plan(held, keep_all, ())
         for _ in range(REPLANS if self._sends_at_once else 0):
-            over = self._largest(plan) / LARGE_CELL
+            over = self._largest(plan) / limits.large_cell_bytes
             if over <= 1:
                 break
             plan = self._plan(held, keep_all, (math.ceil(1.5 * over * plan.cells),))
@@ -260,7 +259,7 @@ class _Join:
         return max(cells, default=0.0)
 
     def _warn_of_large_cells(self, cells: int, largest: float) -> None:
-        if largest > LARGE_CELL:
+        if largest > limits.large_cell_bytes:
             warn_user(
                 f"thetajoin: about {largest / 2**30:.1f} GiB go to one of {cells} tasks, and with "
                 f"{BATCH_BYTES}={NO_LIMIT} Spark sends each its part as one batch, which fails "

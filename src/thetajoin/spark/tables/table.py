@@ -11,15 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.engine.block import empty_batch
+from thetajoin.limits import limits
 from thetajoin.routing.fingerprint import fingerprints
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.sent import Sent, collected, send, sendable_bytes
 from thetajoin.spark.statistics import estimated_bytes
 from thetajoin.spark.tables.worker import gathered
 from thetajoin.spark.tasks import Task, mapped
-
-# A side that is sent whole takes no more than this in every worker.
-WHOLE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Table:
 
     def whole(self, schema: pa.Schema) -> Whole | None:
         """All rows, collected; None if they take too much."""
-        table = collected(self.frame, sendable_bytes(self.session, WHOLE_BYTES))
+        table = collected(self.frame, sendable_bytes(self.session, limits.whole_bytes))
         if table is None:
             return None
         if not table.num_rows:

@@ -10,16 +10,13 @@ import pyarrow as pa
 from thetajoin.batch.tables import contiguous
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.ipc import to_ipc
+from thetajoin.limits import limits
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.unit_spec import UnitSpec
 
 # Rows of a side that a task keys and sends at once, and bytes after which it does not wait.
 CHUNK_ROWS = 1 << 18
 CHUNK_BYTES = 64 << 20
-# A value of Spark's or Arrow's must stay below 2 GiB, and a few of them travel in one batch.
-BLOB_BYTES = 64 << 20
-# What a sample sent to the driver may take.
-SAMPLE_BYTES = 1 << 20
 _COMPILED: Remembered[CompiledJoin] = Remembered(8)
 
 
@@ -74,8 +71,8 @@ def _width(type_: pa.DataType) -> int | None:
 
 
 def to_blobs(batch: pa.RecordBatch, most: int | None = None) -> Iterator[pa.Buffer]:
-    """Rows as Arrow streams of at most `BLOB_BYTES`, but for a row that takes more by itself."""
-    most = BLOB_BYTES if most is None else most
+    """Rows as Arrow streams of a bounded size, but for a row that takes more by itself."""
+    most = limits.blob_bytes if most is None else most
     if batch.num_rows < 2 or batch.nbytes <= most:
         yield to_ipc(batch)
         return
@@ -90,6 +87,6 @@ def sampled(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
         rows = min(rows, batch.num_rows)
         kept = np.linspace(0, batch.num_rows - 1, rows).astype(np.int64)
         sample = batch.take(pa.array(kept))
-        if rows < 2 or sample.nbytes <= SAMPLE_BYTES:
+        if rows < 2 or sample.nbytes <= limits.sample_bytes:
             return sample
         rows //= 2

@@ -1,0 +1,68 @@
+"""Thresholds: sizes from which on something is done in another way. None changes a result.
+
+They are fields of one value, so that they can be seen together, and so that a test can have the
+large case with few rows:
+
+>>> with changed(sorted_probes=1):
+...     limits.sorted_probes
+1
+>>> limits.sorted_probes
+2048
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass
+class Limits:
+    """All thresholds.
+
+    disjuncts: alternatives of a condition; more stay one filter over the pairs.
+    sorted_probes: from so many probes on, sorting them costs less than reading memory at random.
+    able_share: with more than this share of the rows able to match, all of them probe.
+    smallest_class: segments with fewer rows are one size class and merge with each other.
+    block_ns: nanoseconds to look at the extremes of 64 rows, for the choice of an emitter.
+    waiting_rows: rows that SQL's DISTINCT and LIMIT gather before they look at them.
+    blob_bytes: rows travel between Spark's tasks in blobs of at most so many bytes.
+    sample_bytes: what a task's sample may take on its way to the driver.
+    whole_bytes: a table that is sent whole to every task of a join of tables.
+    static_bytes: a table beside a stream, which every worker holds.
+    held_bytes: bytes of a cell's held rows after which they are gathered.
+    large_cell_bytes: bytes for one task that are close to too many for one batch of Spark's.
+    young_seconds: a segment file this young may belong to a layout that is not written yet.
+    """
+
+    disjuncts: int = 16
+    sorted_probes: int = 2048
+    able_share: float = 0.9
+    smallest_class: int = 4096
+    block_ns: float = 1.2
+    waiting_rows: int = 1 << 17
+    blob_bytes: int = 64 << 20
+    sample_bytes: int = 1 << 20
+    whole_bytes: int = 256 << 20
+    static_bytes: int = 1 << 30
+    held_bytes: int = 1 << 30
+    large_cell_bytes: int = 512 << 20
+    young_seconds: float = 60.0
+
+
+limits = Limits()
+
+
+@contextmanager
+def changed(**values: Any) -> Iterator[None]:
+    """Other thresholds for a while, in this process."""
+    before = replace(limits)
+    for name, value in vars(replace(limits, **values)).items():
+        setattr(limits, name, value)
+    try:
+        yield
+    finally:
+        for name, value in vars(before).items():
+            setattr(limits, name, value)
