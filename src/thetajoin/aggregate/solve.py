@@ -213,11 +213,11 @@ def _ask_grid(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None
     def column(at: int) -> None:
         cells = plane.kept(("grid", name, at), lambda: table(at))
         if at == 0:
-            grid.count_in_grid(place, axis.order, shift, cells, *box, answer.totals[0])
+            grid.count_in_grid(place, axis.order, shift, cells, box, answer.totals[0])
             return
         by_x = plane.sums[at - 1]
         by_y = plane.kept(("by", name, at), lambda: gather(by_x, axis.order))
-        grid.sum_in_grid(place, axis.order, by_x, by_y, shift, cells, *box, answer.totals[at])
+        grid.sum_in_grid(place, axis.order, by_x, by_y, shift, cells, box, answer.totals[at])
 
     plane.mapper(column, range(1 + len(plane.sums)))
 

@@ -86,9 +86,10 @@ def scanned(
     intervals = [i for i in probe.intervals if isinstance(i, Interval)]
     low, high = stack(intervals, tuple(range(len(intervals))), probe.size)
     order = np.arange(probe.size, dtype=np.int32)
-    out = np.empty(room, np.int32), np.empty(room, np.int32)
-    state = np.zeros(2, np.int64)
-    while state[0] < order.size:
-        n = emit.emit_head(order, keys, rows, rid, low, high, negate, *visible, once, *out, state)
+    tests = emit.Tests(keys, low, high, negate)
+    shown = emit.Shown(*visible, once)
+    out = emit.Out.of(room)
+    while out.state[0] < order.size:
+        n = emit.emit_head(order, rows, rid, tests, shown, out)
         if n:
-            yield out[0][:n], out[1][:n]
+            yield out.probe[:n], out.row[:n]

@@ -317,55 +317,30 @@ class PoJoin:
             tested = self._needed(intervals)
         at = [self.shape.tested.index(i) for i in tested]
         columns = self.columns if len(at) == len(self.columns) else self.columns[at]
-        zones = (self.zone_low[at], self.zone_high[at])
         low, high = stack(intervals, tested, probe.size)
         negate = np.array([self.shape.dims[i].negate for i in tested], np.bool_)
-        see, see_low, see_high = visible
+        tests = emit.Tests(columns, low, high, negate)
+        reach = emit.Reach(order, starts, ends, self.rid)
+        shown = emit.Shown(*visible, once)
 
         def stream() -> Iterator[Pairs]:
-            out = np.empty(room, np.int32), np.empty(room, np.int32)
-            state = np.zeros(4, np.int64)
-            shown = (see, see_low, see_high, once)
-            if drive.key is not None:
-                perm = self.perm[drive.key]
+            out = emit.Out(
+                np.empty(room, np.int32), np.empty(room, np.int32), np.zeros(4, np.int64)
+            )
+            if drive.kind == "scan":
+                zones = emit.Zones(self.zone_low[at], self.zone_high[at])
+            elif drive.key is not None:
                 levels = [np.zeros((self.size >> s) + 1, np.uint64) for s in (6, 12, 18)]
-            while state[0] < order.size:
+                window = emit.Bits(*windows, self.perm[drive.key], *levels)
+            while out.state[0] < order.size:
                 if drive.kind == "ranges":
-                    n = emit.emit_ranges(order, starts, ends, self.rid, *shown, *out, state)
+                    n = emit.emit_ranges(reach, shown, out)
                 elif drive.kind == "scan":
-                    n = emit.emit_scan(
-                        order,
-                        starts,
-                        ends,
-                        self.rid,
-                        columns,
-                        low,
-                        high,
-                        negate,
-                        *zones,
-                        *shown,
-                        *out,
-                        state,
-                    )
+                    n = emit.emit_scan(reach, tests, zones, shown, out)
                 else:
-                    n = emit.emit_bitmap(
-                        order,
-                        *windows,
-                        perm,
-                        starts,
-                        ends,
-                        self.rid,
-                        columns,
-                        low,
-                        high,
-                        negate,
-                        *shown,
-                        *levels,
-                        *out,
-                        state,
-                    )
+                    n = emit.emit_bitmap(reach, window, tests, shown, out)
                 if n:
-                    yield out[0][:n], out[1][:n]
+                    yield out.probe[:n], out.row[:n]
 
         return [stream()]
 

@@ -1,25 +1,102 @@
 """Writing pairs: one probe after another into a bounded buffer, resumable at any probe.
 
-All emitters share their frame. Positions are those of a segment's rows in primary order; `rid` maps
-them to row numbers in arrival order. A probe `p` reaches the positions ``[starts[p], ends[p])``.
-`order` says in which order probes are taken. Further columns are tested row by row: column ``c`` of
-a row passes if ``low[c, p] <= columns[c, x] <= high[c, p]``, or if it does not where ``negate[c]``.
-With `see` set, only row numbers in ``[rid_low[p], rid_high[p]]`` are visible. With `once` set, a
-probe stops at its first pair.
-
-`state` is ``[next index into order, position to go on from, window start, window end]``. Emitters
-return the number of pairs written; they have finished when ``state[0] == order.size``. Blocks of 64
-rows are written whole, so the buffers need room for at least that many pairs.
+All emitters share their frame, which they are given in named tuples. Positions are those of a
+segment's rows in primary order. Emitters return the number of pairs written; they have finished
+when ``state[0]`` is the number of probes. Blocks of 64 rows are written whole, so the buffers need
+room for at least that many pairs.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from thetajoin.kernels.jit import ALL_ONES, ONE, WORD_MASK, inlined, kernel, trailing_zeros
 
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
 BLOCK = 64
 SIX, TWELVE, EIGHTEEN = np.uint64(6), np.uint64(12), np.uint64(18)
+
+
+class Reach(NamedTuple):
+    """Probe `p` reaches the positions ``[starts[p], ends[p])``; `rid` has their row numbers.
+
+    order: in which the probes are taken.
+    """
+
+    order: Int32
+    starts: Int32
+    ends: Int32
+    rid: Int32
+
+
+class Tests(NamedTuple):
+    """Further columns, tested row by row.
+
+    Column ``c`` of row ``x`` passes if ``low[c, p] <= columns[c, x] <= high[c, p]``, or if it does
+    not where ``negate[c]``.
+    """
+
+    columns: Int64
+    low: Int64
+    high: Int64
+    negate: NDArray[np.bool_]
+
+
+class Zones(NamedTuple):
+    """The extremes of the tested columns in each block of 64 rows."""
+
+    low: Int64
+    high: Int64
+
+
+class Shown(NamedTuple):
+    """With `see`, a probe sees only row numbers in ``[low[p], high[p]]``.
+
+    once: a probe stops at its first pair.
+    """
+
+    see: bool
+    low: Int64
+    high: Int64
+    once: bool
+
+
+class Bits(NamedTuple):
+    """Probe `p` satisfies a key at ``[begins[p], finishes[p])`` of that key's own order.
+
+    perm: from there to primary order (SPO-Join, Algorithm 2). bits: one a row, in primary order;
+    summary: one for each word of bits; top: one for each word of the summary.
+    """
+
+    begins: Int32
+    finishes: Int32
+    perm: Int32
+    bits: Words
+    summary: Words
+    top: Words
+
+
+class Out(NamedTuple):
+    """Buffers for pairs, and where to go on.
+
+    state: the next index into the probes' order, the position to go on from, and the bitmap's
+    window, its start and its end.
+    """
+
+    probe: Int32
+    row: Int32
+    state: Int64
+
+    @staticmethod
+    def of(room: int) -> Out:
+        """Room for so many pairs; nothing is done yet."""
+        return Out(np.empty(room, np.int32), np.empty(room, np.int32), np.zeros(4, np.int64))
 
 
 @inlined
@@ -47,8 +124,11 @@ def _skips(block, p, zone_low, zone_high, low, high, negate):
 
 
 @kernel
-def emit_ranges(order, starts, ends, rid, see, rid_low, rid_high, once, out_probe, out_row, state):
+def emit_ranges(reach, shown, out):
     """One predicate: every row of the range matches, so pairs are copied (PanJoin's records)."""
+    order, starts, ends, rid = reach
+    see, rid_low, rid_high, once = shown
+    out_probe, out_row, state = out
     room = out_probe.size
     done = 0
     i = state[0]
@@ -90,26 +170,13 @@ def emit_ranges(order, starts, ends, rid, see, rid_low, rid_high, once, out_prob
 
 
 @kernel
-def emit_scan(
-    order,
-    starts,
-    ends,
-    rid,
-    columns,
-    low,
-    high,
-    negate,
-    zone_low,
-    zone_high,
-    see,
-    rid_low,
-    rid_high,
-    once,
-    out_probe,
-    out_row,
-    state,
-):
+def emit_scan(reach, tested, zones, shown, out):
     """Scan the range and test every other predicate, skipping blocks whose extremes rule it out."""
+    order, starts, ends, rid = reach
+    columns, low, high, negate = tested
+    zone_low, zone_high = zones
+    see, rid_low, rid_high, once = shown
+    out_probe, out_row, state = out
     room = out_probe.size
     tests = columns.shape[0]
     done = 0
@@ -244,37 +311,18 @@ def window_moves(order, begins, finishes):
 
 
 @kernel
-def emit_bitmap(
-    order,
-    begins,
-    finishes,
-    perm,
-    starts,
-    ends,
-    rid,
-    columns,
-    low,
-    high,
-    negate,
-    see,
-    rid_low,
-    rid_high,
-    once,
-    bits,
-    summary,
-    top,
-    out_probe,
-    out_row,
-    state,
-):
+def emit_bitmap(reach, window, tested, shown, out):
     """Two predicates (SPO-Join Section 4.3, for a batch): one moves a window of bits, one scans.
 
-    Probe `p` satisfies its second predicate at ``[begins[p], finishes[p])`` of that key's own
-    order; `perm` (Algorithm 2) takes these to primary order, where their bits are kept set. Bits
-    of the probe before stay, so over sorted probes a bit is set once a batch and not once a probe.
-    The summary has one bit for each word of bits, the top level one for each word of the summary,
-    so a scan costs what it finds.
+    The rows that satisfy a probe's second predicate have their bits set. Bits of the probe before
+    stay, so over sorted probes a bit is set once a batch and not once a probe. The summary levels
+    let a scan cost what it finds.
     """
+    order, starts, ends, rid = reach
+    begins, finishes, perm, bits, summary, top = window
+    columns, low, high, negate = tested
+    see, rid_low, rid_high, once = shown
+    out_probe, out_row, state = out
     room = out_probe.size
     tests = columns.shape[0]
     done = 0
@@ -382,27 +430,15 @@ def emit_bitmap(
 
 
 @kernel
-def emit_head(
-    order,
-    keys,
-    rows,
-    rid,
-    low,
-    high,
-    negate,
-    see,
-    rid_low,
-    rid_high,
-    once,
-    out_probe,
-    out_row,
-    state,
-):
+def emit_head(order, rows, rid, tested, shown, out):
     """The mutable head (SPO-Join Section 4.1): one bitset a predicate, then their AND.
 
     Rows stand in arrival order; ``keys[c, x]`` is tested by every probe. A block of 64 rows is one
     word of each predicate's bitset, so the bitsets never leave the registers.
     """
+    keys, low, high, negate = tested
+    see, rid_low, rid_high, once = shown
+    out_probe, out_row, state = out
     room = out_probe.size
     predicates = keys.shape[0]
     done = 0

@@ -44,8 +44,9 @@ def _count_corner(place, perm, shift, grid, x, y):
 
 
 @kernel
-def count_in_grid(place, perm, shift, grid, x0, x1, y0, y1, out):
+def count_in_grid(place, perm, shift, grid, box, out):
     """Points of each rectangle ``[x0, x1) x [y0, y1)``, added to `out`."""
+    x0, x1, y0, y1 = box
     for q in range(out.size):
         if x0[q] >= x1[q] or y0[q] >= y1[q]:
             continue
@@ -75,8 +76,9 @@ def _sum_corner(place, perm, by_x, by_y, shift, grid, x, y):
 
 
 @kernel
-def sum_in_grid(place, perm, by_x, by_y, shift, grid, x0, x1, y0, y1, out):
+def sum_in_grid(place, perm, by_x, by_y, shift, grid, box, out):
     """As `count_in_grid`, for the sum of values, given in both orders."""
+    x0, x1, y0, y1 = box
     for q in range(out.size):
         if x0[q] >= x1[q] or y0[q] >= y1[q]:
             continue

@@ -18,27 +18,12 @@ from thetajoin.kernels.jit import ALL_ONES, ONE, inlined, kernel, trailing_zeros
 
 
 @kernel
-def emit_linked(
-    order,
-    cursors,
-    low,
-    high,
-    in_order,
-    storage,
-    ring,
-    mask,
-    ring_low,
-    ring_high,
-    negate,
-    see,
-    rid_low,
-    rid_high,
-    once,
-    out_probe,
-    out_row,
-    state,
-):
-    """Write the pairs of each probe; `state` is ``[index into order, block + 1, position]``."""
+def emit_linked(order, cursors, asked, in_order, storage, ringed, shown, out):
+    """Write the pairs of each probe; the state is ``[index into order, block + 1, position]``."""
+    low, high = asked
+    ring, mask, ring_low, ring_high, negate = ringed
+    see, rid_low, rid_high, once = shown
+    out_probe, out_row, state = out
     block, pos, last, end = cursors
     begin, count, after, skey, srid = storage
     room = out_probe.size
@@ -156,30 +141,14 @@ def _walk(p, cursors, low, high, in_order, storage, out):
 
 
 @kernel
-def emit_bitsets(
-    order,
-    cursors,
-    lows,
-    highs,
-    in_order,
-    storages,
-    negate,
-    first,
-    rows,
-    see,
-    rid_low,
-    rid_high,
-    once,
-    bits,
-    result,
-    out_probe,
-    out_row,
-    state,
-):
+def emit_bitsets(order, sets, negate, first, rows, shown, bits, result, out):
     """One bitset a predicate, then their AND (SPO-Join Section 4.1).
 
     Bit `i` is row ``first + i``; `bits` and `result` have a bit for each of `rows` rows.
     """
+    cursors, lows, highs, in_order, storages = sets
+    see, rid_low, rid_high, once = shown
+    out_probe, out_row, state = out
     room = out_probe.size
     words = (rows + 63) >> 6
     inside = np.empty(rows, np.int32)

@@ -15,6 +15,7 @@ from thetajoin.errors import OptionError
 from thetajoin.index.interval import Interval
 from thetajoin.index.po_join import Pairs
 from thetajoin.index.shape import Probe, Shape
+from thetajoin.kernels.emit import Out, Shown
 from thetajoin.lab.kernels.linked import emit_bitsets, intersect_sets
 from thetajoin.lab.structures.structure import Component, driving_key, ends
 
@@ -68,14 +69,11 @@ class Intersection:
             return
         rows = last - first + 1
         bits, result = (np.zeros((rows + 63) // 64 + 1, np.uint64) for _ in range(2))
-        out = np.empty(room, np.int32), np.empty(room, np.int32)
-        state = np.zeros(2, np.int64)
-        while state[0] < probe.size:
-            n = emit_bitsets(
-                order, *sets, self._negate, first, rows, *visible, once, bits, result, *out, state
-            )
+        out, shown = Out.of(room), Shown(*visible, once)
+        while out.state[0] < probe.size:
+            n = emit_bitsets(order, sets, self._negate, first, rows, shown, bits, result, out)
             if n:
-                yield out[0][:n], out[1][:n]
+                yield out.probe[:n], out.row[:n]
 
     def _hashed(
         self,

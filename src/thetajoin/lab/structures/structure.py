@@ -21,6 +21,7 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval
 from thetajoin.index.po_join import Pairs, stack
 from thetajoin.index.shape import Probe, Shape
+from thetajoin.kernels.emit import Out, Shown
 from thetajoin.kernels.order import gather, is_sorted, order_of
 from thetajoin.lab.kernels.linked import emit_linked, put_ring
 
@@ -176,29 +177,20 @@ class Structure(ABC):
         low, high = ends(asked, probe.size)
         ring_low, ring_high = stack(intervals, self._ring_dims, probe.size)
         order = probe.order(self.drive, asked)
-        shown = (*visible, once)
-        tests = (self._ring, self._ring.shape[1] - 1, ring_low, ring_high, self._negate)
+        shown = Shown(*visible, once)
+        ringed = (self._ring, self._ring.shape[1] - 1, ring_low, ring_high, self._negate)
 
         def stream() -> Iterator[Pairs]:
-            out = np.empty(room, np.int32), np.empty(room, np.int32)
+            out = Out.of(room)
             for part in held:
                 cursors, storage = part.cursors(order, low, high), part.storage()
-                state = np.zeros(3, np.int64)
-                while state[0] < order.size:
+                out.state[:] = 0
+                while out.state[0] < order.size:
                     n = emit_linked(
-                        order,
-                        cursors,
-                        low,
-                        high,
-                        part.in_order,
-                        storage,
-                        *tests,
-                        *shown,
-                        *out,
-                        state,
+                        order, cursors, (low, high), part.in_order, storage, ringed, shown, out
                     )
                     if n:
-                        yield out[0][:n], out[1][:n]
+                        yield out.probe[:n], out.row[:n]
 
         held = [part for part in self.components() if part.size]
         return [stream()] if held else []
