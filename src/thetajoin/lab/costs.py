@@ -2,8 +2,8 @@
 
 The table holds microseconds of a push of `batch` rows a side into a window of `window` rows, with
 few matches, by structure, number of keys, window and batch; between its points it is interpolated
-in logarithms. `thetajoin bench structures` measures it anew (`lab.calibrate`); without that the
-table of the machine the package was developed on is used, whose ratios hold well elsewhere.
+in logarithms. It was measured on one
+machine; `thetajoin.lab.calibrate` measures another, where somebody calls it.
 """
 
 from __future__ import annotations

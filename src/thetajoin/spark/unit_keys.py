@@ -2,7 +2,8 @@
 
 Spark puts a row into partition ``hash(key) mod P`` (Murmur3 with seed 42). The hash of
 ``UNIT_KEYS[u]`` is `u` modulo 28,828,800, which every P up to 16 divides, and 32, 48, 64, 100, 128
-and 200 too: so unit `u` is in partition ``u mod P`` whatever P a checkpoint was begun with.
+and 200 too: with such a P unit `u` is in partition ``u mod P``. With others (17, 19, 23) units may
+share a partition.
 """
 
 from __future__ import annotations
