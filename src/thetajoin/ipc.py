@@ -21,6 +21,11 @@ def from_ipc(data: pa.Buffer | bytes) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()
 
 
+def batches_from_ipc(data: pa.Buffer | bytes) -> list[pa.RecordBatch]:
+    """The batches of an Arrow stream as they were written, those without rows too."""
+    return list(pa.ipc.open_stream(data))
+
+
 def batch_from_ipc(data: pa.Buffer | bytes) -> pa.RecordBatch:
     """The first batch of an Arrow stream, without a copy."""
     return pa.ipc.open_stream(data).read_next_batch()

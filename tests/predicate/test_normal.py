@@ -7,7 +7,8 @@ from decimal import Decimal as D
 import pyarrow as pa
 import pytest
 
-from thetajoin.predicate import Condition, compile_condition, evaluate, normal
+from thetajoin.limits import limits
+from thetajoin.predicate import Condition, compile_condition, evaluate
 
 SCHEMA = pa.schema(
     {
@@ -191,13 +192,13 @@ def test_or_makes_disjoint_disjuncts(text, expected):
 
 
 def test_a_large_or_is_checked_pair_by_pair():
-    many = " OR ".join(f"l.a = r.a + {i}" for i in range(normal.MAX_DISJUNCTS + 1))
+    many = " OR ".join(f"l.a = r.a + {i}" for i in range(limits.disjuncts + 1))
     (form,) = compiled(many).disjuncts
     assert not form.comparisons
     (form,) = compiled(f"l.b < r.b AND ({many})").disjuncts
     assert len(form.comparisons) == 1
     assert form.residual is not None
-    assert len(compiled(many.rsplit(" OR ", 1)[0]).disjuncts) == normal.MAX_DISJUNCTS
+    assert len(compiled(many.rsplit(" OR ", 1)[0]).disjuncts) == limits.disjuncts
 
 
 def test_a_long_and_does_not_recurse():

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType
 from thetajoin.engine.block import concat_batches, empty_batch
 from thetajoin.engine.call import JoinCall
 from thetajoin.errors import WindowError
-from thetajoin.ipc import from_ipc, schema_from_bytes, schema_to_bytes, to_ipc
+from thetajoin.ipc import batches_from_ipc, schema_from_bytes, schema_to_bytes, to_ipc
 from thetajoin.planner.join_order import Estimate
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.predicate.render import backquoted
@@ -77,7 +77,7 @@ class ManyFrames:
         for name, schema in self.schemas.items():
             own = [row for row in found if row.input == name]
             rows[name] = sum(row.total for row in own)
-            taken = [batch for row in own for batch in from_ipc(row.sample).to_batches()]
+            taken = [batch for row in own for batch in batches_from_ipc(row.sample)]
             whole = concat_batches(taken) if taken else empty_batch(schema)
             samples[name] = sample_of(whole, SAMPLE_ROWS)
         return Estimate(rows, samples)

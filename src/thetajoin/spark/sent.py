@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.ipc import from_ipc
+from thetajoin.ipc import batches_from_ipc
 from thetajoin.spark.tables.worker import gathered, to_blobs
 
 # What a closure may hold; and through Connect, whose messages may have 128 MiB.
@@ -33,7 +33,7 @@ class Sent:
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """The rows as one batch; the schema names and types the columns."""
         blobs = self.source if isinstance(self.source, list) else self.source.value
-        return gathered([batch for blob in blobs for batch in from_ipc(blob).to_batches()], schema)
+        return gathered([batch for blob in blobs for batch in batches_from_ipc(blob)], schema)
 
 
 def _context(session: Any) -> Any | None:

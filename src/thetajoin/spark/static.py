@@ -26,6 +26,11 @@ Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _BUILT: Remembered[Any] = Remembered(4)
 
 
+def _built(label: str, make: Callable[[], Any]) -> Any:
+    # A function of this module's, which a task finds by its name: its memory is the worker's own.
+    return _BUILT.made(label, make)
+
+
 def _sent(table: Any, schema: pa.Schema, check: Callable[[pa.RecordBatch], Any]) -> Sent:
     """A table's rows, read once, now; `check` refuses what cannot be done with any."""
     check(empty_batch(schema))
@@ -56,7 +61,7 @@ def static_join(df: Any, table: Any, spec: UnitSpec, streaming: Side, output: An
     sent = _sent(table, schema, made)
 
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        join = _BUILT.made(spec.label, lambda: made(sent.batch(schema)))
+        join = _built(spec.label, lambda: made(sent.batch(schema)))
         for batch in batches:
             yield from join.run(_conformed(batch, spec.schema(mine)))
 
@@ -77,7 +82,7 @@ def static_totals(
     sent = _sent(table, other, made)
 
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        aggregator, join = _BUILT.made(label, lambda: made(sent.batch(other)))
+        aggregator, join = _built(label, lambda: made(sent.batch(other)))
         for batch in batches:
             totals = partial_batch(aggregator.run_with(join, _conformed(batch, mine)))
             if totals.num_rows:

@@ -29,6 +29,11 @@ def broadcast_join(
     return inputs.tables[streaming].mapped(_prober(spec, streaming, whole, shown), output)
 
 
+def _built(label: str, make: Callable[[], StaticJoin]) -> StaticJoin:
+    # A function of this module's, which a task finds by its name: its memory is the worker's own.
+    return _BUILT.made(label, make)
+
+
 def _prober(
     spec: UnitSpec, streaming: Side, whole: Whole, shown: tuple[int, ...] | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -39,7 +44,7 @@ def _prober(
             rows = whole.batch(compiled.given[OTHER[streaming]])
             return StaticJoin(compiled, streaming, rows)
 
-        join = _BUILT.made(spec.label, made)
+        join = _built(spec.label, made)
         for chunk in chunks(batches, compiled.given[streaming], PROBE_ROWS):
             for found in join.run(chunk):
                 yield found if shown is None else found.select(list(shown))

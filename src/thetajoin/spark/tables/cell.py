@@ -12,7 +12,7 @@ from thetajoin.engine.block import empty_batch
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.held import HeldJoin, Singles
 from thetajoin.engine.parts import OTHER, Side
-from thetajoin.ipc import from_ipc
+from thetajoin.ipc import batches_from_ipc
 from thetajoin.limits import limits
 from thetajoin.spark.tables.worker import chunks, compiled_of
 from thetajoin.spark.unit_spec import UnitSpec
@@ -86,7 +86,7 @@ def _count_row(schema: pa.Schema, *counts: int) -> pa.RecordBatch:
 def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bool, pa.RecordBatch]]:
     for batch in batches:
         for held, blob in zip(batch.column(1), batch.column(2), strict=True):
-            for rows in from_ipc(blob.as_buffer()).to_batches():
+            for rows in batches_from_ipc(blob.as_buffer()):
                 yield held.as_py(), rows
 
 
