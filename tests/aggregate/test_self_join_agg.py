@@ -228,3 +228,16 @@ def test_mistakes(arguments, message):
     if "order_by" in arguments:
         with pytest.raises(tj.ThetaJoinError, match=message):
             tj.self_join(rows, "l.a < r.a", **arguments)
+
+
+def test_views_of_text_in_a_count_window():
+    """Arrow cannot pick rows of its view types, in which order they come."""
+    rows = pa.table({"s": pa.array(["b", "a", "c"], pa.string_view()), "t": [2, 1, 3]})
+    got = tj.self_join_agg(
+        rows,
+        "l.s < r.s",
+        aggs={"n": "count(*)", "least": "min(LOWER(r.s))"},
+        window=tj.CountWindow(2),
+        order_by="t",
+    )
+    assert got.to_pylist() == [{"n": 3, "least": "b"}]

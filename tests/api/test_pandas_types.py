@@ -173,3 +173,13 @@ def test_sql_of_arrow_beside_pandas_says_nothing_of_pandas() -> None:
     found = tj.sql("SELECT a.k, b.v FROM a JOIN b ON a.k < b.k", a=arrow, b=frame)
     assert isinstance(found, pa.Table)
     assert all(field.metadata is None for field in found.schema)
+
+
+def test_a_date_that_pandas_cannot_hold():
+    """One line, and what to do instead."""
+    left = pd.DataFrame({"a": [1]})
+    right = pa.table({"b": [2], "t": pa.array([2**31 - 1], pa.date32())})
+    with pytest.raises(tj.ThetaJoinError, match="pandas cannot hold a value") as caught:
+        tj.join(left, right, "l.a < r.b")
+    assert "\n" not in str(caught.value)
+    assert tj.join(pa.table({"a": [1]}), right, "l.a < r.b").num_rows == 1

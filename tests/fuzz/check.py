@@ -153,8 +153,9 @@ def _compare_payload(case: Case, tables: list[pa.Table]) -> Outcome:
                 got = from_array(table.column(at))
                 at += 1
                 want = [None if row is None else column.values[row] for row in rows]
-                if "pandas" in case.inputs.get(next(iter(case.tables)), ""):
-                    want = [None if _is_nan(v) else v for v in want]  # as pandas holds NULL
+                if any("pandas" in given for given in case.inputs.values()):
+                    # What pandas holds as NaN is NULL, in what it gives and in what it is given.
+                    got, want = ([None if _is_nan(v) else v for v in both] for both in (got, want))
                 if list(map(repr, got)) != list(map(repr, want)):
                     return Outcome(
                         "wrong", "values of a column", f"{column.name}: {got} for {want}"

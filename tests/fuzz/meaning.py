@@ -107,6 +107,8 @@ def applied(node: Node, values: list[Any], notes: Notes) -> Any:
     if op == "nullif":
         return None if naive.compare(values[0], "=", values[1]) is True else values[0]
     if any(value is None for value in values):
+        # The operands are cast, column by column, whether or not the other one has a value.
+        _note_casts(node, node.args, values, notes)
         return None
     if op in ("cast", "try_cast"):
         return _cast(node, values[0], notes)

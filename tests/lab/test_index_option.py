@@ -171,3 +171,13 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
     here = table([])
     with pytest.raises(OptionError, match=message):
         tj.join(here, here, "l.a < r.a", **options)
+
+
+@pytest.mark.parametrize("index", ["bitset", "hash"])
+def test_keys_that_are_read_in_place(index: str) -> None:
+    """Beside keys that are computed: kernels are given both kinds of arrays together."""
+    moments = pa.array([0], pa.timestamp("ns", "UTC"))
+    left = pa.table({"c": moments})
+    right = pa.table({"a": moments, "b": pa.array([0], pa.timestamp("ms", "UTC"))})
+    got = tj.join(left, right, "l.c BETWEEN r.b AND r.a", head_rows=0, index=index)
+    assert got.num_rows == 1

@@ -154,3 +154,12 @@ def test_floats_survive_text(number):
     array = cast(pa.array([number]), STRING)
     (again,) = cast(array, DOUBLE).to_pylist()
     assert again == number or (again != again and number != number)
+
+
+@pytest.mark.parametrize("type_", [pa.decimal64(12, 3), pa.decimal128(12, 3), pa.decimal128(38, 3)])
+def test_a_decimal_that_is_rounded_up_to_one_digit_more(type_):
+    """Arrow's own rounding gives 0 there, and says nothing."""
+    most, rounded = "9" * (type_.precision - 3) + ".998", "1" + "0" * (type_.precision - 3)
+    array = pa.array([D(most), D(f"-{most}"), D("0.005"), None], type_)
+    got = cast(array, pa.decimal128(38, 2)).to_pylist()
+    assert got == [D(rounded), D(f"-{rounded}"), D("0.01"), None]

@@ -22,7 +22,7 @@ from thetajoin.batch.keys import Int64, Key
 from thetajoin.engine.block import Block, orders_of
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
-from thetajoin.engine.intake import storage_schema
+from thetajoin.engine.intake import as_given, storage_schema
 from thetajoin.engine.joiner import See, make_probe, seeing, sort_probes
 from thetajoin.engine.options import Options
 from thetajoin.engine.parts import OTHER, SIDES, Part, Side, View
@@ -225,8 +225,13 @@ class Aggregator:
         size = min(window.size // 2, PIECE_SLIDES * window.slide)
         if window.slide > window.size // 2 or rows.num_rows > size * MOST_PIECES:
             return None
-        (order, _), _ = self.join.ordering.places(rows, rows)
-        ordered = rows if order is None else rows.take(pa.array(order))
+        kept = self.join.taken_in(rows, "l")
+        (order, _), _ = self.join.ordering.places(kept, kept)
+        ordered = rows
+        if order is not None:
+            columns = [column.take(pa.array(order)) for column in kept.columns]
+            given = [as_given(c, f.type) for c, f in zip(columns, rows.schema, strict=True)]
+            ordered = pa.RecordBatch.from_arrays(given, schema=rows.schema)
         pieces = [ordered.slice(at, size) for at in range(0, ordered.num_rows, size)]
         return [(piece, piece) for piece in pieces]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from thetajoin.errors import DataError
 from thetajoin.ipc import batch_from_ipc, to_ipc
 
 _DTYPE = b"thetajoin.pandas.dtype"
@@ -58,12 +59,17 @@ def to_pandas(table: pa.Table) -> Any:
     Integers of NumPy become nullable ones where an outer join put NULL among them: as doubles,
     which pandas itself would make of them, large ones would change.
     """
-    if not any(_is_special(f, c) for f, c in zip(table.schema, table.columns, strict=True)):
-        return table.to_pandas()
-    columns = {
-        field.name: _series(field, column)
-        for field, column in zip(table.schema, table.columns, strict=True)
-    }
+    try:
+        if not any(_is_special(f, c) for f, c in zip(table.schema, table.columns, strict=True)):
+            return table.to_pandas()
+        columns = {
+            field.name: _series(field, column)
+            for field, column in zip(table.schema, table.columns, strict=True)
+        }
+    except (ValueError, OverflowError) as error:
+        raise DataError(
+            f"pandas cannot hold a value of the result ({error}): give the left input as Arrow"
+        ) from error
     return sys.modules["pandas"].DataFrame(columns, copy=False)
 
 

@@ -138,6 +138,15 @@ def stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def as_given(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A column that was kept in a type of ours, in the type it came in."""
+    if column.type == type_:
+        return column
+    if isinstance(type_, pa.RunEndEncodedType):
+        return pc.run_end_encode(column.cast(type_.value_type), run_end_type=type_.run_end_type)
+    return column.cast(type_)
+
+
 @dataclass(frozen=True)
 class Clock:
     """Event time: the time expression of each side, and how the window reaches around it."""

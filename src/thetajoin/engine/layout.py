@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from thetajoin.engine.block import rows_without_columns
+from thetajoin.engine.intake import as_given
 from thetajoin.engine.parts import Side
 from thetajoin.engine.slab import Slab
 from thetajoin.errors import OptionError, SchemaError, is_text
@@ -115,21 +115,12 @@ class Layout:
         if not columns:
             return rows_without_columns(rows)
         if self._as_given:
-            columns = [_as_given(c, f.type) for c, f in zip(columns, self.schema, strict=True)]
+            columns = [as_given(c, f.type) for c, f in zip(columns, self.schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def table(self, batches: list[pa.RecordBatch]) -> pa.Table:
         """Batches of this layout as one table."""
         return pa.Table.from_batches(batches, schema=self.schema)
-
-
-def _as_given(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """A column in the type it came in."""
-    if column.type == type_:
-        return column
-    if isinstance(type_, pa.RunEndEncodedType):
-        return pc.run_end_encode(column.cast(type_.value_type), run_end_type=type_.run_end_type)
-    return column.cast(type_)
 
 
 def take_columns(table: pa.RecordBatch, rows: Positions) -> list[pa.Array]:

@@ -146,6 +146,9 @@ def _exact_type(op: str, a: Any, b: Any) -> tuple[int, int] | None:
 def fit_decimal(array: Array, type_: Any) -> Array:
     """A decimal array rounded half up to another decimal type; ArrowInvalid if it does not fit."""
     if array.type.scale > type_.scale:
+        # Arrow gives 0 where the rounded value has a digit more than its type.
+        digits = min(array.type.precision + 1, _WIDEST)
+        array = array.cast(pa.decimal256(digits, array.type.scale))
         array = pc.round(array, ndigits=type_.scale, round_mode="half_towards_infinity")
     return array.cast(type_)
 

@@ -219,10 +219,13 @@ def driving_key(shape: Shape) -> int:
 
 
 def ends(asked: Interval, size: int) -> tuple[Int64, Int64]:
-    """Both ends of an interval for each probe, open ones as the extremes."""
+    """Both ends of an interval for each probe, open ones as the extremes.
+
+    Kernels are given several of these in one tuple, so all are of one type: arrays to write to.
+    """
     low = np.full(size, INT64_MIN, np.int64) if asked.low is None else asked.low
     high = np.full(size, INT64_MAX, np.int64) if asked.high is None else asked.high
-    return low, high
+    return np.require(low, requirements="W"), np.require(high, requirements="W")
 
 
 def _plain(interval: object) -> Interval:
