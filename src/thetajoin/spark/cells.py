@@ -30,7 +30,7 @@ from thetajoin.spark.pack import binary
 from thetajoin.spark.partials import partial_batch, spark_schema
 from thetajoin.spark.tables.table import Table
 from thetajoin.spark.tables.worker import to_blobs
-from thetajoin.spark.tasks import Task, schema_of, set_aside
+from thetajoin.spark.tasks import Task, parallelism, schema_of, set_aside
 from thetajoin.window.windows import CountWindow
 
 # A blob of rows for a cell; `part` tells there whose rows they are.
@@ -85,11 +85,7 @@ def _grid(df: Any, config: AggConfig, units: Any) -> tuple[int, int]:
         raise OptionError(f"units={units!r}: must be a whole number of at least 1")
     if isinstance(config.window, CountWindow):
         return 1, 1
-    if units is None:
-        try:
-            units = df.sparkSession.sparkContext.defaultParallelism
-        except Exception:  # Spark Connect has no context, and says so in its own way
-            units = 4
+    units = units or parallelism(df.sparkSession)
     rows = math.isqrt(units - 1) + 1
     return rows, -(-units // rows)
 

@@ -21,6 +21,8 @@ from thetajoin import __version__
 Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # Objects that the collector may go through after each task, in some 3 ms.
 FEW_OBJECTS = 10_000
+# Where a session does not tell how many tasks run at once.
+UNKNOWN_PARALLELISM = 4
 _done = False
 
 
@@ -75,6 +77,14 @@ def opened(packed: bytes) -> Task:
     """A task as it was before it was sent."""
     task: Task = CloudPickleSerializer().loads(packed)
     return task
+
+
+def parallelism(session: Any) -> int:
+    """Tasks that run at once, as far as a session tells."""
+    try:
+        return int(session.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect has no context, and says so in its own way
+        return UNKNOWN_PARALLELISM
 
 
 def schema_of(**types: DataType) -> StructType:

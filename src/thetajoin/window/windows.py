@@ -1,8 +1,8 @@
 """What a user says about a window: by time, by count, or none at all.
 
-These are configurations only: frozen, comparable, and a plain dictionary for snapshots. What they
-mean for rows is decided in the sub-window chain, which reads them through `TimeWindow.bounds` and
-`CountWindow.first_visible`.
+These are configurations only: frozen, comparable, and a plain dictionary for snapshots. A time
+window becomes one more band of the condition (`engine.parts`), a count window bounds the arrival
+numbers that a row sees (`engine.step`).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from thetajoin.spark.tables.route import ROUTED, router
 from thetajoin.spark.tables.summary import Summary, look
 from thetajoin.spark.tables.table import Whole
 from thetajoin.spark.tables.worker import row_bytes
-from thetajoin.spark.tasks import mapped
+from thetajoin.spark.tasks import mapped, parallelism
 from thetajoin.spark.unit_spec import UnitSpec
 
 # A side believed to be no larger is taken whole without looking at it first.
@@ -181,12 +181,7 @@ class _Join:
         return min(plans, key=lambda plan: plan.makespan)
 
     def _cores(self) -> int:
-        if self.settings.units is not None:
-            return self.settings.units
-        try:
-            return int(self.session.sparkContext.defaultParallelism)
-        except Exception:  # Spark Connect has no context, and says so in its own way
-            return 4
+        return self.settings.units or parallelism(self.session)
 
     def _cells(self, held: Side | None, pairs: bool, singles: Singles) -> Any:
         keep_all = held is not None
