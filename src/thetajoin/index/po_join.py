@@ -308,41 +308,39 @@ class PoJoin:
         if drive.kind == "bitmap":
             assert drive.key is not None
             order = self._sweep(probe, drive.key, intervals[drive.key], runs[0])
-            tested = tuple(i for i in self._needed(intervals) if i != drive.key)
+        elif self.shape.primary is not None and self.run is None:
+            order = probe.order(self.shape.primary, intervals[self.shape.primary])
         else:
-            if self.shape.primary is not None and self.run is None:
-                order = probe.order(self.shape.primary, intervals[self.shape.primary])
-            else:
-                order = np.arange(probe.size, dtype=np.int32)
-            tested = self._needed(intervals)
+            order = np.arange(probe.size, dtype=np.int32)
+        reach = emit.Reach(order, starts, ends, self.rid)
+        shown = emit.Shown(*visible, once)
+        if drive.kind == "ranges":
+            # The cost of a copy is the number of rows; a small batch needs little room.
+            rows = int(drive.cost)
+            return [_ranges(reach, shown, min(room, rows))] if rows else []
+        tested = tuple(i for i in self._needed(intervals) if i != drive.key)
         at = [self.shape.tested.index(i) for i in tested]
         columns = self.columns if len(at) == len(self.columns) else self.columns[at]
         low, high = stack(intervals, tested, probe.size)
         negate = np.array([self.shape.dims[i].negate for i in tested], np.bool_)
         tests = emit.Tests(columns, low, high, negate)
-        reach = emit.Reach(order, starts, ends, self.rid)
-        shown = emit.Shown(*visible, once)
 
-        def stream() -> Iterator[Pairs]:
-            out = emit.Out(
-                np.empty(room, np.int32), np.empty(room, np.int32), np.zeros(4, np.int64)
-            )
-            if drive.kind == "scan":
-                zones = emit.Zones(self.zone_low[at], self.zone_high[at])
-            elif drive.key is not None:
-                levels = [np.zeros((self.size >> s) + 1, np.uint64) for s in (6, 12, 18)]
-                window = emit.Bits(*windows, self.perm[drive.key], *levels)
+        def scan() -> Iterator[Pairs]:
+            out = emit.Out.of(room)
+            zones = emit.Zones(self.zone_low[at], self.zone_high[at])
             while out.state[0] < order.size:
-                if drive.kind == "ranges":
-                    n = emit.emit_ranges(reach, shown, out)
-                elif drive.kind == "scan":
-                    n = emit.emit_scan(reach, tests, zones, shown, out)
-                else:
-                    n = emit.emit_bitmap(reach, window, tests, shown, out)
-                if n:
+                if n := emit.emit_scan(reach, tests, zones, shown, out):
                     yield out.probe[:n], out.row[:n]
 
-        return [stream()]
+        def bitmap(key: int) -> Iterator[Pairs]:
+            out = emit.Out.of(room)
+            levels = [np.zeros((self.size >> s) + 1, np.uint64) for s in (6, 12, 18)]
+            window = emit.Bits(*windows, self.perm[key], *levels)
+            while out.state[0] < order.size:
+                if n := emit.emit_bitmap(reach, window, tests, shown, out):
+                    yield out.probe[:n], out.row[:n]
+
+        return [scan() if drive.key is None else bitmap(drive.key)]
 
     def drive(self, probe: Probe) -> Drive:
         """What `pairs` would do for this batch of probes."""
@@ -531,6 +529,14 @@ def _zones(columns: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
         return empty, empty
     low = np.minimum.reduceat(columns, starts, axis=1)
     return low, np.maximum.reduceat(columns, starts, axis=1)
+
+
+def _ranges(reach: emit.Reach, shown: emit.Shown, room: int) -> Iterator[Pairs]:
+    """Every row of each probe's range."""
+    out = emit.Out.of(room)
+    while out.state[0] < reach.order.size:
+        if n := emit.emit_ranges(reach, shown, out):
+            yield out.probe[:n], out.row[:n]
 
 
 def stack(
