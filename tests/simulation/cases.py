@@ -6,7 +6,7 @@ a careless hash looks at.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from random import Random
@@ -18,7 +18,8 @@ import naive
 import thetajoin as tj
 from naive import Predicate, Row
 from thetajoin.aggregate.run import AggConfig
-from thetajoin.engine.compiled import JoinConfig
+from thetajoin.engine.compiled import CompiledJoin, JoinConfig
+from thetajoin.engine.routes import Routing, choose_routing
 from thetajoin.spark.unit_spec import UnitSpec
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
@@ -100,6 +101,15 @@ CASES = (
     Case("l.s <= r.s", _compare("s", "<=", "s"), "s k", "k"),
     Case("l.s = r.s AND l.k < r.k", naive.conj(("s", "=", "s"), ("k", "<", "k")), "s k"),
     Case("l.k >= r.k", _compare("k", ">=", "k"), "k m n z"),
+    Case("l.x = r.x AND l.y >= r.y", naive.conj(("x", "=", "x"), ("y", ">=", "y")), "x y", "x"),
+    Case("l.a = r.b AND l.b < r.a", naive.conj(("a", "=", "b"), ("b", "<", "a")), "id a b", "a"),
+    Case(
+        "l.k = r.k AND (l.p < r.p OR l.q >= r.q)",
+        naive.all_of(
+            _compare("k", "=", "k"), naive.any_of(_compare("p", "<", "p"), _compare("q", ">=", "q"))
+        ),
+        "k p q",
+    ),
 )
 # Case, and what follows it, are drawn by the share of work a kind is worth.
 WINDOWS: tuple[tuple[Any, naive.Window], ...] = (
@@ -158,11 +168,24 @@ class Join:
         """The columns that order rows."""
         return ("t", "t") if self.counted else None
 
+    @property
+    def routing(self) -> Routing:
+        """Each row to one unit where that can be, but for some joins that could."""
+        return "broadcast" if self.units == 3 else _routing(self.case, self.at, self.self_join)
+
     def __str__(self) -> str:
         kind = "self-join" if self.self_join else self.how
         totals = " totals" if self.totals else ""
         lag = f", left rows {self.lag} ms behind" if self.lag else ""
-        return f"{kind}{totals} ON {self.case.on}, {WINDOWS[self.at][0]}, {self.units} units{lag}"
+        spread = f"{self.units} units by {self.routing}"
+        return f"{kind}{totals} ON {self.case.on}, {WINDOWS[self.at][0]}, {spread}{lag}"
+
+
+@cache
+def _routing(case: Case, at: int, self_join: bool) -> Routing:
+    window = WINDOWS[at][0]
+    config = JoinConfig(case.on, case.schema, case.schema, window=window, self_join=self_join)
+    return choose_routing(CompiledJoin(config))
 
 
 def draw_join(rng: Random) -> Join:
@@ -179,7 +202,9 @@ def draw_join(rng: Random) -> Join:
     how = rng.choice(("inner", "semi") if full_history else HOWS)
     timed = isinstance(WINDOWS[at][1], naive.Time)
     lag = 2000 if timed and rng.random() < 0.1 else 0
-    return Join(case, at, how, units=1 if how == "full" else units, lag=lag)
+    join = Join(case, at, how, units=units, lag=lag)
+    # Only where each row is in one unit can several of them share a full join.
+    return replace(join, units=1) if how == "full" and join.routing == "broadcast" else join
 
 
 @cache
@@ -201,7 +226,11 @@ def unit_spec(join: Join) -> UnitSpec:
             self_join=join.self_join,
         )
         return UnitSpec.of(
-            config.join.config, {}, units=join.units, totals=(config.group_by, dict(aggs))
+            config.join.config,
+            {},
+            units=join.units,
+            routing=join.routing,
+            totals=(config.group_by, dict(aggs)),
         )
     config = JoinConfig(
         join.case.on,
@@ -212,7 +241,8 @@ def unit_spec(join: Join) -> UnitSpec:
         order_by=order_by,
         self_join=join.self_join,
     )
-    return UnitSpec.of(config, {}, units=join.units, lags=(1000 * join.lag, 0))
+    lags = (1000 * join.lag, 0)
+    return UnitSpec.of(config, {}, units=join.units, routing=join.routing, lags=lags)
 
 
 # --- rows ----------------------------------------------------------------------------------------

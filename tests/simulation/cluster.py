@@ -35,7 +35,7 @@ TASK_FAULTS = (
     "failed after its writes",
     "cancelled while giving out",
 )
-Pack = Callable[[int, int, list[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Pack = Callable[[int, UnitSpec, list[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Failed(Exception):
@@ -92,9 +92,9 @@ class Done:
                 self.numbers.append(numbers)
 
 
-def pack(side: int, units: int, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pack(side: int, spec: UnitSpec, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One input partition through the packing stage."""
-    return packer(side, units)(batches)
+    return packer(side, spec)(batches)
 
 
 class Cluster:
@@ -174,7 +174,7 @@ class Cluster:
         sides = [batch.left] if self.spec.self_join else [batch.left, batch.right]
         for side, rows in enumerate(sides):
             for part in self._partitions(rows, self._schemas[side]):
-                for row in self._pack(side, self.spec.units, part):
+                for row in self._pack(side, self.spec, part):
                     key, of, blob = (column[0].as_py() for column in row.columns)
                     unit = UNIT_KEYS.index(key)
                     blobs = tasks[unit % self.partitions].blobs

@@ -8,7 +8,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -194,9 +194,11 @@ def _ordered(join: Join, step: Push) -> Push:
     if not join.counted:
         return step
     sides = []
+    alone = replace(unit_spec(join), units=1)
     for side, rows in enumerate((step.left, step.right)):
         schema = join.case.schema
-        blobs = [row.column(2)[0].as_py() for row in pack(side, 1, [table_of(list(rows), schema)])]
+        packed = pack(side, alone, [table_of(list(rows), schema)])
+        blobs = [row.column(2)[0].as_py() for row in packed]
         sides.append(unpack(blobs, schema, "t").to_pylist())
     return Push(*sides)
 

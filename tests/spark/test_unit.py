@@ -10,6 +10,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,7 +72,7 @@ def blobs(push: naive.Push) -> pd.DataFrame:
     made = []
     for side, (rows, schema) in enumerate(((push.left, LEFT), (push.right, RIGHT))):
         batches = pa.Table.from_pylist(list(rows), schema).to_batches()
-        made += [part.to_pandas() for part in packer(side, 1)(batches)]
+        made += [part.to_pandas() for part in packer(side, make_spec(tj.FullHistory()))(batches)]
     empty = pd.DataFrame({"unit": [], "side": [], "blob": []})
     return pd.concat(made) if made else empty
 
@@ -513,7 +514,7 @@ def test_units_agree_on_the_order_of_rows_that_are_alike(how: str, window: Any) 
             part.to_pandas()
             for side in (0, 1)
             for start in range(0, len(rows), 8)
-            for part in packer(side, 1)(
+            for part in packer(side, replace(spec, units=1))(
                 pa.Table.from_pylist(rows[start : start + 8], ALIKE).to_batches()
             )
         ]
@@ -544,7 +545,8 @@ def test_blobs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "blob_bytes", 1 << 14)
     texts = ["x" * 1000] * 100 + ["y" * 40_000]
     batch = pa.record_batch({"a": range(len(texts)), "t": texts})
-    made = [row for part in packer(0, 2)([batch, batch]) for row in part.to_pylist()]
+    pack = packer(0, make_spec(tj.FullHistory(), units=2))
+    made = [row for part in pack([batch, batch]) for row in part.to_pylist()]
     sizes = [len(row["blob"]) for row in made]
     assert all(size < 2 << 14 for size in sizes if size < 40_000)
     assert sum(size > 40_000 for size in sizes) == 4  # two rows that fit in no blob, to two units

@@ -44,7 +44,7 @@ from thetajoin.spark.stream import (
     check_watermarks,
     in_units,
     observed,
-    take_units,
+    spread_over_units,
     time_lags,
 )
 from thetajoin.spark.unit import METRICS, JoinUnit
@@ -87,7 +87,7 @@ def aggregate_frames(left: Any, right: Any, call: JoinCall) -> Any:
     check_join(left, right, call.on, call.window, call.order_by)
     streaming = left.isStreaming or right.isStreaming
     options = dict(call.options)
-    units = options.pop("units", None)
+    units, routing = options.pop("units", None), options.pop("routing", None)
     call = replace(call, options=options)
     schemas = arrow_schema(left), arrow_schema(right)
     config = AggConfig.of(call, *schemas, streaming=streaming)
@@ -102,7 +102,7 @@ def aggregate_frames(left: Any, right: Any, call: JoinCall) -> Any:
         for df, schema in ((left, config.left_schema), (right, config.right_schema))
     )
     if left.isStreaming and right.isStreaming:
-        partials = _from_stream(left, right, config, spec, options, units)
+        partials = _from_stream(left, right, config, spec, options, units, routing)
     elif streaming:
         partials = _with_table(left, right, config, spec)
     elif call.self_join:
@@ -124,15 +124,15 @@ def _from_stream(
     spec: AggSpec,
     options: dict[str, Any],
     units: Any,
+    routing: Any,
 ) -> Any:
     check_watermarks(left, right, config.window)
-    asked = {} if units is None else {"units": units}
     unit_spec = UnitSpec.of(
         config.join.config,
         options,
-        units=take_units(left, "inner", asked),
         lags=time_lags(left, right, config.window),
         totals=(config.group_by, dict(config.aggs)),
+        **spread_over_units(left, config.join, units, routing),
     )
     output = spark_schema(spec, left, right)
     totals = in_units(left, right, unit_spec, TotalsUnit(unit_spec), output)

@@ -3,45 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, ByteType, IntegerType
 
 from thetajoin.batch.keys import BytesKey, Int64, encode, is_bytes_type, is_key_type
+from thetajoin.engine.parts import SIDES, Side
+from thetajoin.engine.routes import HashRoute
 from thetajoin.errors import DataError
 from thetajoin.ipc import from_ipc, to_ipc
-from thetajoin.kernels.order import is_sorted, order_of
+from thetajoin.kernels.order import gather, is_sorted, order_of
 from thetajoin.limits import limits
 from thetajoin.routing.fingerprint import Fingerprints, fingerprints
+from thetajoin.spark.tables.worker import compiled_of, gathered
 from thetajoin.spark.tasks import schema_of
 from thetajoin.spark.unit_keys import UNIT_KEYS
+from thetajoin.spark.unit_spec import UnitSpec
 
 # The columns behind a blob's own: its rows' fingerprints.
 PRINTS = ("__thetajoin_print_0", "__thetajoin_print_1")
 PACKED = schema_of(unit=IntegerType(), side=ByteType(), blob=BinaryType())
 
 
-def packer(side: int, units: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` that sends each unit a partition's rows, in blobs."""
-    keys = UNIT_KEYS[:units]
+def packer(
+    side: int, spec: UnitSpec
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow` that sends each unit the rows it needs, in blobs.
+
+    Every task that has rows sends every unit something, if only a blob without rows: so all units
+    are called in the same micro-batches and know the same watermarks.
+    """
+    keys = UNIT_KEYS[: spec.units]
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for first, *rest in _bounded(batches):
-            blob = binary(to_ipc(first, rest))
-            for key in keys:
-                columns = [pa.array([key], pa.int32()), pa.array([side], pa.int8()), blob]
-                yield pa.RecordBatch.from_arrays(columns, names=["unit", "side", "blob"])
+        if spec.routing == "broadcast":
+            for group in _bounded(_printed(batch) for batch in batches):
+                blob = binary(to_ipc(group[0], group[1:]))
+                for key in keys:
+                    yield _message(key, side, blob)
+            return
+        for group in _bounded(batches):
+            for key, part in zip(keys, _dealt(group, side, spec), strict=True):
+                yield _message(key, side, binary(to_ipc(_printed(part))))
 
     return pack
 
 
+def _message(key: int, side: int, blob: pa.Array) -> pa.RecordBatch:
+    columns = [pa.array([key], pa.int32()), pa.array([side], pa.int8()), blob]
+    return pa.RecordBatch.from_arrays(columns, names=["unit", "side", "blob"])
+
+
+def _dealt(group: list[pa.RecordBatch], side: int, spec: UnitSpec) -> Iterator[pa.RecordBatch]:
+    """The rows of each unit in turn."""
+    join = compiled_of(spec)
+    of: Side = SIDES[side]
+    rows = gathered(group, join.given[of])
+    units = HashRoute(join, spec.units).units_of(rows, of)
+    order = order_of(units.astype(np.int64))
+    ends = np.searchsorted(gather(units, order), np.arange(spec.units + 1))
+    dealt = rows.take(pa.array(order))
+    for start, end in pairwise(ends.tolist()):
+        yield dealt.slice(start, end - start)
+
+
 def _bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """The rows with their fingerprints, in groups of at most `limits.blob_bytes`."""
+    """The rows in groups of at most `limits.blob_bytes`."""
     group: list[pa.RecordBatch] = []
     size = 0
     for whole in batches:
-        for batch in _pieces(_printed(whole)):
+        for batch in _pieces(whole):
             if group and size + batch.nbytes > limits.blob_bytes:
                 yield group
                 group, size = [], 0

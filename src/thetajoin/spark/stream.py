@@ -21,7 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from thetajoin.engine.call import JoinCall, refuse_endless
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
-from thetajoin.engine.layout import How, parse_how
+from thetajoin.engine.routes import choose_routing
 from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.housekeeping import look_after
@@ -45,16 +45,16 @@ _numbers = itertools.count()
 def stream_join(left: Any, right: Any, call: JoinCall) -> Any:
     """The join of two DataFrames of which at least one streams, as a streaming DataFrame."""
     options = dict(call.options)
-    units = take_units(left, parse_how(call.how), options)
-    call = replace(call, options=options)
-    config = framed(call, left, right, streaming=True)
+    asked = options.pop("units", None), options.pop("routing", None)
+    config = framed(replace(call, options=options), left, right, streaming=True)
     window = config.window
     both = left.isStreaming and right.isStreaming
     if both:
         refuse_endless(window, config.how)
     check_watermarks(left, right, window)
     compiled = CompiledJoin(config)
-    spec = UnitSpec.of(config, options, units=units, lags=time_lags(left, right, window))
+    spread = spread_over_units(left, compiled, *asked)
+    spec = UnitSpec.of(config, options, lags=time_lags(left, right, window), **spread)
     output = output_schema(compiled, left, right)
     if not both:
         stream, table = (left, right) if left.isStreaming else (right, left)
@@ -74,18 +74,18 @@ def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: Stru
     """What the units of a join of two streams give out, their numbers among it."""
     require_rocksdb(left.sparkSession)
     look_after(left.sparkSession)
-    rows = packed(left, 0, spec.units)
+    rows = packed(left, 0, spec)
     if not spec.self_join:
-        rows = rows.union(packed(right, 1, spec.units))
+        rows = rows.union(packed(right, 1, spec))
     timed = isinstance(spec.config.window, TimeWindow)
     return rows.groupBy("unit").transformWithStateInPandas(
         unit, inside(output), "Append", "EventTime" if timed else "None"
     )
 
 
-def packed(df: Any, side: int, units: int) -> Any:
+def packed(df: Any, side: int, spec: UnitSpec) -> Any:
     """A side's rows as blobs, a row for each unit."""
-    return mapped(by_position(df), packer(side, units), PACKED)
+    return mapped(by_position(df), packer(side, spec), PACKED)
 
 
 def inside(output: StructType) -> StructType:
@@ -95,25 +95,29 @@ def inside(output: StructType) -> StructType:
     return StructType([*columns, StructField(METRICS, StringType())])
 
 
-def take_units(df: Any, how: How, options: dict[str, Any]) -> int:
-    """The number of units: as asked, or the same on every machine.
+def spread_over_units(df: Any, join: CompiledJoin, asked: Any, routing: Any) -> dict[str, Any]:
+    """How many units a join has and which of them a row is sent to, as fields of a `UnitSpec`.
 
-    A checkpoint holds the state of so many units, and must be readable on another machine.
+    The number is as asked, or the same on every machine: a checkpoint holds the state of so many
+    units, and must be readable elsewhere.
     """
-    asked = options.pop("units", None)
-    partitions = int(df.sparkSession.conf.get("spark.sql.shuffle.partitions"))
-    if asked is None:
-        asked = 1 if how == "full" else UNITS
-    if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked <= len(UNIT_KEYS):
-        raise OptionError(f"units={asked!r}: must be a whole number from 1 to {len(UNIT_KEYS)}")
-    if how == "full" and asked > 1:
-        raise OptionError("a full join needs units=1: each side must see all of the other")
-    if partitions > 4 * max(asked, 4):
-        warn_user(
-            f"thetajoin: {asked} units use {asked} of {partitions} state partitions, and Spark "
-            f"starts a task for each: set spark.sql.shuffle.partitions to {asked}",
+    chosen = choose_routing(join, routing)
+    # What all units get, no unit of a full join could be done with alone.
+    alone = join.config.how == "full" and chosen == "broadcast"
+    units = (1 if alone else UNITS) if asked is None else asked
+    if isinstance(units, bool) or not isinstance(units, int) or not 1 <= units <= len(UNIT_KEYS):
+        raise OptionError(f"units={units!r}: must be a whole number from 1 to {len(UNIT_KEYS)}")
+    if alone and units > 1:
+        raise OptionError(
+            "a full join without an equality needs units=1: each side must see all of the other"
         )
-    return asked
+    partitions = int(df.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+    if partitions > 4 * max(units, 4):
+        warn_user(
+            f"thetajoin: {units} units use {units} of {partitions} state partitions, and Spark "
+            f"starts a task for each: set spark.sql.shuffle.partitions to {units}",
+        )
+    return {"units": units, "routing": chosen}
 
 
 def require_rocksdb(session: Any) -> None:

@@ -159,7 +159,10 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 yield from map(frame, state.advance_to(loaded.watermark - max(lags)))
             self._set_timer(loaded, watermark + 1)
         self._save(unit, loaded)
-        yield metrics_frame(loaded, unit, before, time.perf_counter() - begun, self._schema())
+        seconds = time.perf_counter() - begun
+        # Where every unit sees every row, the first one counts them.
+        counts = self._spec.routing != "broadcast" or unit == 0
+        yield metrics_frame(loaded, unit, before, seconds, counts=counts, schema=self._schema())
 
     def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
         """What the new rows cause; they are stored when it is exhausted."""
@@ -365,18 +368,22 @@ def metrics_frame(
     unit: int,
     before: dict[str, int],
     seconds: float,
+    *,
+    counts: bool,
     schema: pa.Schema | None = None,
 ) -> pd.DataFrame:
-    """One row that carries the unit's numbers of this micro-batch."""
+    """One row that carries the unit's numbers of this micro-batch.
+
+    counts: whether late rows are this unit's to count.
+    """
     state = loaded.state
     stores, counters = state.stores, asdict(state.counters)
-    all_rows = unit == 0  # every unit sees every row; counted once
     numbers = {
         "unit": unit,
         "pairs": counters["pairs"] - before["pairs"],
         "unmatched": counters["unmatched"] - before["unmatched"],
-        "late_rows": (counters["late_rows"] - before["late_rows"]) * all_rows,
-        "null_times": (counters["null_times"] - before["null_times"]) * all_rows,
+        "late_rows": (counters["late_rows"] - before["late_rows"]) * counts,
+        "null_times": (counters["null_times"] - before["null_times"]) * counts,
         "window_left": stores["l"].rows,
         "window_right": stores["r"].rows,
         "segments": len(stores["l"].segments) + len(stores["r"].segments),

@@ -14,6 +14,7 @@ from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.intake import storage_schema
 from thetajoin.engine.layout import How
 from thetajoin.engine.options import Options
+from thetajoin.engine.routes import Routing
 from thetajoin.engine.share import Share
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import SnapshotError, ThetaJoinError
@@ -52,6 +53,8 @@ class UnitSpec:
     right_schema: bytes
     label: str
     units: int = 1
+    # Which units a row is sent to.
+    routing: Routing = "broadcast"
     # How far behind the watermark, in microseconds, rows of each side may be and not be late: those
     # of another join carry the time of their older half.
     lags: tuple[int, int] = (0, 0)
@@ -86,6 +89,7 @@ class UnitSpec:
             "window": self.window,
             "order_by": None if self.order_by is None else list(self.order_by),
             "number of units": self.units,
+            "routing": self.routing,
             "left columns": _columns(self.schema("left")),
             "right columns": _columns(self.schema("right")),
             "self-join": self.self_join,
@@ -97,13 +101,19 @@ class UnitSpec:
         if saved == self.identity:
             return
         for what, now in self.identity.items():
-            was = saved.get(what)
+            # Checkpoints from before there were routings are of the only way there was.
+            was = saved.get(what, "broadcast") if what == "routing" else saved.get(what)
             if was == now or self._same(what, was, now):
                 continue
             if what == "number of units":
                 raise SnapshotError(
                     f"thetajoin: the checkpoint's number of units is {was} and the join's is "
                     f"{now}: pass units={was} to go on with it"
+                )
+            if what == "routing":
+                raise SnapshotError(
+                    f"thetajoin: the checkpoint's rows were sent to units by routing={was!r} and "
+                    f"the join's are by {now!r}: pass routing={was!r} to go on with it"
                 )
             raise SnapshotError(
                 f"thetajoin: the checkpoint holds the state of another join: its {what} was "
@@ -157,5 +167,6 @@ class UnitSpec:
         return Options(**given | {"merge": "inline", "head_rows": 0})
 
     def state(self, unit: int) -> JoinState:
-        """An empty join with this unit's share."""
-        return JoinState(CompiledJoin(self.config), Share.of(self.how, unit, self.units))
+        """An empty join with this unit's share: of all that it is sent, or of all rows."""
+        share = Share.of(self.how, unit, self.units) if self.routing == "broadcast" else Share()
+        return JoinState(CompiledJoin(self.config), share)
