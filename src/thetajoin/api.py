@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from thetajoin.batch.tables import Kind, from_table, kind_of, to_batch
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import all_taken_in, taken_in
+from thetajoin.engine.routes import explain_routing
 from thetajoin.engine.serial import SerialIterator
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import SchemaError, enough_memory
@@ -207,16 +209,22 @@ def explain(
     >>> tj.explain(here, here, "l.a < r.a").parts[0].kernel
     'ranges'
     """
+    streaming = False
+    routing = None
     if is_spark(left) or is_spark(right):
-        from thetajoin.spark.frames import empty_tables, engine_options
+        from thetajoin.spark.frames import empty_tables, engine_options, streams
 
+        streaming = streams(left, right)
         left, right = empty_tables(left, right)
+        routing = options.pop("routing", None)
         options = engine_options(options)
     call = JoinCall(
         on, how, window, order_by, suffix, group_by=group_by, aggs=aggs, options=options
     )
     compiled, batches = _prepare(left, right, call)
     plan = make_plan(compiled, *batches)
+    if streaming:
+        plan = replace(plan, routing=explain_routing(compiled, routing))
     if aggs is None:
         return plan
     config = AggConfig.of(call, *(batch.schema for batch in batches))

@@ -65,6 +65,30 @@ def test_time_window_with_late_and_unordered_rows(streams: Streams, seed: int) -
     assert seed or result.late_rows > 0
 
 
+def test_an_equality_sends_each_row_to_one_unit(streams: Streams) -> None:
+    """Every kind of join in several units, a full one too; late rows are counted once."""
+    delay = 2
+    batches = [*random_batches(4, batches=3), closing()]
+    streams.push(*batches)
+    on, pred = "l.a = r.b AND l.c >= r.d", naive.conj(("a", "=", "b"), ("c", ">=", "d"))
+    window, oracle = time_window(1)
+    queries = {}
+    for units, how in enumerate(HOWS, 2):
+        df = tj.join(*streams.both(f"{delay} seconds"), on, how=how, window=window, units=units)
+        queries[how] = streams.start(df)
+    for how, query in queries.items():
+        run = streams.wait(query)
+        steps = with_watermarks(batches, seconds(delay))
+        want, result = expected(steps, pred, how=how, window=oracle)
+        assert run.ids == want, how
+        assert run.total("late_rows") == result.late_rows, how
+        assert run.total("null_times") == result.null_times, how
+        stored = sum(unit["stored_rows"] for unit in run.units[0])
+        assert stored <= len(batches[0].left) + len(batches[0].right), "no row is stored twice"
+    plan = tj.explain(*streams.both(f"{delay} seconds"), on, window=window)
+    assert "routing: hash of l.a = r.b: one copy of each row" in str(plan)
+
+
 @pytest.mark.parametrize("seed", FAST + SLOW)
 def test_count_window_with_ties_across_sides(streams: Streams, seed: int) -> None:
     batches = [*distinct_times(random_batches(seed, batches=3), seed), closing(20)]

@@ -38,6 +38,15 @@ def choose_routing(join: CompiledJoin, asked: object = None) -> Routing:
     return "broadcast" if why or asked == "broadcast" else "hash"
 
 
+def explain_routing(join: CompiledJoin, asked: object = None) -> str:
+    """The routing in words, with the copies of a row that it sends."""
+    if choose_routing(join, asked) == "hash":
+        equal = equalities(join)[0]
+        keys = ", ".join(" = ".join(_name(join.parts[0], pair)) for pair in equal)
+        return f"hash of {keys}: one copy of each row"
+    return f"broadcast: a copy of each row for every unit ({_why_not_hash(join) or 'as asked'})"
+
+
 def _why_not_hash(join: CompiledJoin) -> str:
     if isinstance(join.config.window, CountWindow):
         return "under a CountWindow every unit must see every row"

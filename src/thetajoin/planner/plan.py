@@ -70,6 +70,8 @@ class Plan:
     left_rows: int
     right_rows: int
     parts: tuple[PartPlan, ...]
+    # Which units of a streaming join on Spark a row is sent to, and why.
+    routing: str | None = None
 
     @property
     def estimated_pairs(self) -> int:
@@ -86,6 +88,8 @@ class Plan:
             f"  rows:   {self.left_rows:,} left, {self.right_rows:,} right, "
             f"about {self.estimated_pairs:,} pairs before the window",
         ]
+        if self.routing is not None:
+            head.append(f"  routing: {self.routing}")
         for number, part in enumerate(self.parts, 1):
             if len(self.parts) > 1:
                 head.append(f"  alternative {number} of {len(self.parts)} (a pair counts in one):")

@@ -29,6 +29,12 @@ def empty_tables(left: Any, right: Any) -> tuple[pa.Table, pa.Table]:
     return arrow_schema(left).empty_table(), arrow_schema(right).empty_table()
 
 
+def streams(left: Any, right: Any) -> bool:
+    """Whether a join of two DataFrames is one of streams, which units carry out."""
+    check_kinds(left, right)
+    return bool(left.isStreaming and right.isStreaming)
+
+
 def engine_options(options: dict[str, Any]) -> dict[str, Any]:
     """A call's options without those about how Spark spreads the work, which are checked."""
     rest = dict(options)
