@@ -43,6 +43,8 @@ PARTS: dict[str, frozenset[str]] = {
     "engine/bands.py": frozenset(),
     "engine/state.py": frozenset({"__init__", "_block"}),
     "engine/step.py": frozenset(),
+    "engine/routes.py": frozenset({"explain_routing"}),
+    "routing/hashing.py": frozenset(),
     "index/interval.py": frozenset(),
     "index/arrivals.py": frozenset(),
     "spark/unit.py": frozenset({"metrics_frame", "frame", "coalesced"}),
@@ -52,6 +54,7 @@ PARTS: dict[str, frozenset[str]] = {
 TESTS = (
     "tests/window",
     "tests/engine/test_share.py",
+    "tests/engine/test_routes.py",
     "tests/engine/test_store.py",
     "tests/index/test_arrivals.py",
     "tests/simulation",
