@@ -217,3 +217,11 @@ def test_larger_tables(window, oracle, group):
         ],
     )
     assert_same(got, want, 1 if group else 0)
+
+
+def test_an_average_with_more_digits_than_python_keeps_by_itself():
+    """It fits its type: 26 digits before the point and 8 behind it."""
+    value = D("99999999999999999999999999.9998")
+    rows = pa.table({"c": pa.array([value, D(0)], pa.decimal128(30, 4))})
+    got = tj.self_join_agg(rows, "r.c >= l.c", aggs={"a": "avg(r.c)"})
+    assert got["a"].to_pylist() == [value]

@@ -44,6 +44,17 @@ def test_equal_keys_land_together(left: pa.Array, right: pa.Array) -> None:
     assert len(set(here)) == len(here), "and others elsewhere"
 
 
+def test_each_side_is_hashed_by_its_own_key() -> None:
+    """Also where the other side's key is another column, and of two equalities each by its own."""
+    left = pa.record_batch({"a": [1, 2, 3], "b": [7, 8, 9]})
+    right = pa.record_batch({"a": [8, 9, 7], "b": [2, 3, 1]})
+    join = CompiledJoin(JoinConfig("l.a = r.b AND l.b = r.a", left.schema, right.schema))
+    route = HashRoute(join, UNITS)
+    here, there = route.units_of(left, "l"), route.units_of(right, "r")
+    assert here.tolist() == there[[2, 0, 1]].tolist()
+    assert len(set(here.tolist())) == 3
+
+
 def test_every_row_has_one_unit() -> None:
     """Those that cannot match, too: a NULL, or a row that a filter keeps out."""
     keys = pa.array([None, 1, 2, None])
@@ -62,6 +73,7 @@ def test_every_row_has_one_unit() -> None:
         ("l.k = r.k OR l.v = r.v", {}, "no equality in common"),
         ("l.k = r.k", {"window": tj.CountWindow(3)}, "CountWindow"),
         ("l.k = r.v", {"self_join": True}, "two places"),
+        ("l.k = r.k AND l.k = r.v", {"self_join": True}, "two places"),
     ],
 )
 def test_what_cannot_be_hashed_says_why(on: str, more: dict, why: str) -> None:

@@ -125,9 +125,9 @@ def test_sums_of_floats_are_right_up_to_rounding():
 # --- planted defects -----------------------------------------------------------------------------
 
 
-def found(most: int = 600, likely=lambda drawn: True) -> tuple[object, object]:
+def found(most: int = 600, likely=lambda drawn: True, first: int = 1) -> tuple[object, object]:
     """The first of the likely cases that is wrong now, shrunk."""
-    for number_ in range(1, most):
+    for number_ in range(first, most):
         if number_ % trials.GARBAGE_EVERY == 0:
             continue
         drawn = case(SEED, number_)
@@ -182,7 +182,10 @@ def test_a_band_that_saturates_is_found(monkeypatch):
         stored = [v for t in drawn.tables.values() for c in t.columns for v in c.values]
         return any(isinstance(v, int) and abs(v) > 2**62 for v in stored)
 
-    assert_small(*found(5000, at_the_ends))
+    # The first such case is the 14,548th: a run of `bench fuzz` comes there in three minutes.
+    drawn, outcome = found(15_000, at_the_ends, first=14_400)
+    assert outcome.why == "extra rows"
+    assert_small(drawn, outcome)
 
 
 def test_a_lost_last_chunk_is_found(monkeypatch):

@@ -319,7 +319,7 @@ def _whole_sum(sums: Sums, empty: NDArray[np.bool_], output: Output, state: Stat
 def _decimals(values: list[Decimal | None], output: Output) -> pa.Array:
     most = Decimal((0, (9,) * output.type.precision, -output.type.scale))
     for value in values:
-        if value is not None and abs(value) > most:
+        if value is not None and value.copy_abs() > most:  # `abs` would round
             raise DataError(f"{output.text} overflows {output.type}: {value}")
     return pa.array(values, output.type)
 
