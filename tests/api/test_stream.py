@@ -332,11 +332,26 @@ def test_a_row_exactly_at_the_watermark_is_not_late():
     assert (join.stats.late_rows, join.stats.left_rows, join.stats.right_rows) == (1, 1, 1)
 
 
-def test_rows_without_a_time_match_nothing_but_are_owed():
+def test_rows_without_a_time_match_nothing_and_come_out_unmatched():
     join = tj.StreamJoin("l.a < r.b", how="full", window=tj.TimeWindow(5, time="t"))
     got = [join.push(lefts(None, 3), rights(3, None)), join.finish()]
     assert all_ids(got) == {(1, 0): 1, (0, None): 1, (None, 1): 1}
     assert (join.stats.null_times, join.stats.late_rows) == (2, 0)
+
+
+def test_rows_that_can_never_match_come_out_at_once():
+    """A NULL key, or a row that a filter keeps out: there is nothing to wait for."""
+    schema = pa.schema({"k": pa.int64(), "t": pa.int64()})
+    join = tj.StreamJoin(
+        "l.k < r.k AND l.k > 1",
+        how="left",
+        window=tj.TimeWindow(5, time="t"),
+        left_schema=schema,
+        right_schema=schema,
+    )
+    given = join.push(pa.table({"k": [None, 0, 7], "t": [1, 2, 3]}, schema), None)
+    assert given["t"].to_pylist() == [1, 2]
+    assert join.push(None, pa.table({"k": [9], "t": [3]}, schema))["t"].to_pylist() == [3]
 
 
 def test_timestamps_and_watermarks():

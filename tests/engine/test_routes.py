@@ -55,6 +55,16 @@ def test_each_side_is_hashed_by_its_own_key() -> None:
     assert len(set(here.tolist())) == 3
 
 
+def test_keys_may_stand_at_other_places_on_each_side() -> None:
+    left = pa.record_batch({"k": [7, 8, 9], "a": [1, 1, 1]})
+    right = pa.record_batch({"k": [8, 9, 7], "a": [2, 2, 2], "b": [3, 3, 3]})
+    on = "l.a < r.a AND l.a < r.b AND l.k = r.k"
+    route = HashRoute(CompiledJoin(JoinConfig(on, left.schema, right.schema)), UNITS)
+    here, there = route.units_of(left, "l"), route.units_of(right, "r")
+    assert here.tolist() == there[[2, 0, 1]].tolist()
+    assert len(set(here.tolist())) == 3
+
+
 def test_every_row_has_one_unit() -> None:
     """Those that cannot match, too: a NULL, or a row that a filter keeps out."""
     keys = pa.array([None, 1, 2, None])

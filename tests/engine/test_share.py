@@ -14,8 +14,9 @@ import thetajoin as tj
 from thetajoin.engine import joiner
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.options import Options
-from thetajoin.engine.share import Share, in_range
+from thetajoin.engine.share import SAMPLED, Share, _middle, _spread, in_range
 from thetajoin.engine.state import JoinState
+from thetajoin.index.interval import Interval
 from thetajoin.limits import limits
 
 ROWS = st.lists(
@@ -173,3 +174,24 @@ def test_frequent_keys_are_dealt_to_several_units() -> None:
 def test_a_full_join_needs_one_unit() -> None:
     with pytest.raises(tj.ThetaJoinError, match="units=1"):
         Share.of("full", 0, 2)
+
+
+def test_the_middle_of_an_interval_at_the_ends_of_64_bits_too() -> None:
+    ends = [(2, 8), (-3, 4), (-(2**63), 2**63 - 1), (2**63 - 3, 2**63 - 1), (5, 5)]
+    low, high = (np.array(side) for side in zip(*ends, strict=True))
+    assert _middle(Interval(low, high)).tolist() == [(a + b) // 2 for a, b in ends]
+    assert _middle(Interval(low, None)) is low
+    assert _middle(Interval(None, high)) is high
+
+
+def test_a_sample_is_all_of_few_rows_and_some_of_many() -> None:
+    assert _spread(5).tolist() == [0, 1, 2, 3, 4]
+    many = _spread(10**6)
+    assert len(many) == SAMPLED
+    assert (many[0], many[-1]) == (0, 10**6 - 1)
+
+
+def test_equal_keys_that_are_rare_in_the_sample_stay_together() -> None:
+    keys, sample = np.array([5, 5, 5, 5]), np.array([1, 5, 9])
+    owners = [in_range(keys, sample, unit, 3).sum() for unit in range(3)]
+    assert owners == [0, 4, 0]

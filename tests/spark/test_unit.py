@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -29,9 +30,12 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("grpc", reason="grpcio is not installed")
 from pyspark.sql.streaming.tws_tester import TwsTester
 
+from thetajoin.engine.block import Block
+from thetajoin.index.arrivals import Arrivals
+from thetajoin.ipc import from_ipc
 from thetajoin.spark import unit as unit_module
-from thetajoin.spark.pack import packer, unpack
-from thetajoin.spark.unit import METRICS, JoinUnit
+from thetajoin.spark.pack import distinct_keys, packer, unpack
+from thetajoin.spark.unit import ARRIVALS, METRICS, Entry, JoinUnit, rows_blob, rows_from
 from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.spark.unit_spec import UnitSpec
 
@@ -590,3 +594,133 @@ def test_rows_of_a_self_join_stay_while_either_role_needs_them(
     assert found == Counter({(0, 1): 1, (1, 0): 1} if pairs is None else pairs)
     tester.setWatermark(millis(60))
     assert stored(tester) == set()
+
+
+@pytest.mark.parametrize("forget", ["nothing", "memory", "memory and files"])
+def test_counters_go_on_wherever_the_state_comes_from(forget: str, local_dir: Path) -> None:
+    tester = make_tester(make_spec(tj.FullHistory()))
+    push(tester, rows_at(0, 1))
+    if forget != "nothing":
+        unit_module._REMEMBERED.clear()
+    if forget == "memory and files":
+        shutil.rmtree(local_dir / "thetajoin-test")
+    frame = push_frame(tester, rows_at(2, first=2))
+    assert description(tester)["counters"]["pairs"] == 9
+    numbers = numbers_of(frame)
+    assert numbers["pairs"] == 5, "of this micro-batch alone"
+    assert numbers["stored_rows"] == numbers["window_left"] + numbers["window_right"] == 6
+    assert 0 <= numbers["ms"] < 600_000
+    assert numbers_of(push_frame(tester, rows_at(3, first=3)))["from"] == "memory"
+
+
+def test_entries_of_older_checkpoints_end_where_their_rows_do() -> None:
+    assert Entry("l", 3, 4, None, 0).end == 6
+    assert Entry("l", 3, 4, None, 0, 9).end == 9
+
+
+@pytest.mark.parametrize(("routing", "counting"), [("broadcast", [0]), ("hash", [0, 1, 2])])
+def test_late_rows_are_counted_once(routing: str, counting: list[int]) -> None:
+    """Where every unit is sent every row the first counts, or else each what it is sent."""
+    spec = make_spec(tj.TimeWindow("5 seconds", time="t"), units=3, routing=routing, on="l.a = r.b")
+    tester = make_tester(spec)
+    for unit in range(3):
+        tester.testInPandas(UNIT_KEYS[unit], blobs(rows_at(10)))
+    tester.setWatermark(millis(20))
+    late = [
+        numbers_of(tester.testInPandas(UNIT_KEYS[unit], blobs(rows_at(12, first=1))))["late_rows"]
+        for unit in range(3)
+    ]
+    assert late == [2 if unit in counting else 0 for unit in range(3)]
+
+
+def test_rows_before_1970_are_not_late_while_nothing_is_known_of_time() -> None:
+    tester = make_tester(make_spec(tj.TimeWindow("5 seconds", time="t")))
+    long_ago = -round(EPOCH.timestamp()) - 1000
+    push(tester, rows_at(long_ago))
+    assert push(tester, rows_at(long_ago, first=1)) == Counter({(0, 1): 1, (1, 0): 1, (1, 1): 1})
+    assert description(tester)["counters"]["late_rows"] == 0
+
+
+def test_a_side_may_be_behind_the_watermark_by_its_lag() -> None:
+    """Rows of a join carry the time of their older half: they are late only past the lag."""
+    window = tj.TimeWindow("5 seconds", time="t")
+    tester = make_tester(make_spec(window, lags=(4_000_000, 0)))
+    push(tester, rows_at(10))
+    tester.setWatermark(millis(14))
+    found = push(tester, rows_at(11, first=1))
+    assert found == Counter({(1, 0): 1}), "the left row is within its lag, the right one is late"
+    assert stored(tester) == {"l0", "r0", "l1"}
+    tester.setWatermark(millis(18))
+    assert stored(tester) == {"l0", "r0", "l1"}, "rows go when neither side may still need them"
+    tester.setWatermark(millis(30))
+    assert stored(tester) == set()
+
+
+def test_rows_that_cannot_be_written_fail_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    tester = make_tester(make_spec(tj.FullHistory()))
+
+    def fails(*_: Any) -> None:
+        raise OSError("the state store is gone")
+
+    monkeypatch.setattr(tester.processor._rows, "updateValue", fails)
+    with pytest.raises(OSError, match="the state store is gone"):
+        push(tester, rows_at(0))
+
+
+def test_each_side_is_ordered_by_its_own_column() -> None:
+    tester = make_tester(make_spec(tj.CountWindow(1), order_by=("lid", "rid")))
+    left = [{"lid": i, "a": 0, "c": 0, "t": at(0)} for i in (2, 0, 1)]
+    right = [{"rid": i, "b": 1, "d": 0, "t": at(0)} for i in (1, 2, 0)]
+    found = push(tester, naive.Push(left, right))
+    assert found == Counter({(0, 0): 1, (1, 0): 1, (1, 1): 1, (2, 1): 1, (2, 2): 1})
+
+
+def packed_blobs(values: list[pa.Array]) -> tuple[list[bytes], pa.Schema]:
+    batches = [pa.record_batch({"k": array, "v": range(len(array))}) for array in values]
+    made = [
+        row
+        for batch in batches
+        for part in packer(0, make_spec(tj.FullHistory()))([batch])
+        for row in part.to_pylist()
+    ]
+    return [row["blob"] for row in made], batches[0].schema
+
+
+def test_rows_are_in_the_order_of_a_column_that_tells_them_apart() -> None:
+    given, schema = packed_blobs([pa.array([5, 3]), pa.array([4, 1])])
+    for blobs_ in (given, given[::-1]):
+        assert unpack(blobs_, schema, "k").column("k").to_pylist() == [1, 3, 4, 5]
+    given, schema = packed_blobs([pa.array([1, 3]), pa.array([4, 5])])
+    assert unpack(given, schema, "k").column("k").to_pylist() == [1, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "keys", [pa.array([1, 2, 2, 7]), pa.array([1, None, 3, 7]), pa.array(["a", "b", "c", "d"])]
+)
+def test_rows_that_a_column_cannot_order_are_in_one_order_all_the_same(keys: pa.Array) -> None:
+    assert distinct_keys(keys) is None
+    given, schema = packed_blobs([keys[:2], keys[2:]])
+    one, other = (unpack(blobs_, schema, "k").to_pylist() for blobs_ in (given, given[::-1]))
+    assert one == other
+
+
+def test_few_rows_of_many_batches_travel_together() -> None:
+    batch = pa.record_batch({"a": [1, 2]})
+    assert len(list(packer(0, make_spec(tj.FullHistory()))([batch] * 5))) == 1
+
+
+@pytest.mark.parametrize("numbers", [[7, 8, 9], [7, 9, 12]])
+def test_stored_rows_keep_their_arrival_numbers(numbers: list[int]) -> None:
+    """Those without gaps need no list of them."""
+    batch = pa.record_batch({"a": pa.array([1, 2, 3], pa.int16())})
+    arrivals = Arrivals.of(np.array(numbers))
+    blob = rows_blob(Block(arrivals, batch, [], None, None))
+    schema = pa.schema([pa.field("a", pa.int16(), metadata={"b": "c"}), ("b", pa.int8())])
+    table, found = rows_from(blob, 7, schema)
+    assert found.first == 7
+    assert found.last == numbers[-1]
+    assert found.rows == 3
+    assert table.column(0).to_pylist() == [1, 2, 3]
+    assert table.schema.field(0).metadata == {b"b": b"c"}
+    has_list = ARRIVALS in (from_ipc(blob).schema.metadata or {})
+    assert has_list == (numbers[-1] == 12)

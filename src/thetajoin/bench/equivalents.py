@@ -23,6 +23,10 @@ _PAST = "past[:] = {} if {} else {}"
 _FIRST = "before, after = ends if names.index(left) < names.index(right) else ends[::-1]"
 _NOT_AFTER = "before, after = ends if (names.index(left) <= names.index(right)) else ends[::-1]"
 
+_STATE, _ROUTES = "src/thetajoin/engine/state.py", "src/thetajoin/engine/routes.py"
+_BEFORES = "befores: dict[Side, Int64] = {{side: np.zeros({}, np.int64) for side in SIDES}}"
+_ALONE = "prints = fingerprints(rows.take(pa.array(alone)) if {} else rows)"
+
 EQUIVALENTS = frozenset(
     {
         # No run of none or of one segment is merged.
@@ -68,6 +72,31 @@ EQUIVALENTS = frozenset(
                 (1, "step > 1", -1),
                 (1, "(step >= 0)", -1),
             )
+        ),
+        # Both roles of a self-join have the same late rows.
+        _Same(
+            _STATE,
+            "JoinState.commit",
+            'if side == "l" or not self.join.config.self_join:',
+            "if (side != 'l') or not self.join.config.self_join:",
+        ),
+        # Blocks are in order of arrival: those after the first that stays have nothing to give.
+        _Same(_STATE, "JoinState._leave_count_window", "break", "pass"),
+        # A semi join's output has the left columns only, whichever side it is told.
+        _Same(
+            _STATE,
+            "JoinState._settle",
+            'return self.join.layout.single("l", new_left[0].table, new_left[1])',
+            "return self.join.layout.single('r', new_left[0].table, new_left[1])",
+        ),
+        # Never read unless rows are taken in an order, and then replaced.
+        _Same(_STATE, "JoinState.begin", _BEFORES.format(0), _BEFORES.format(1)),
+        # All rows, or all rows taken in order.
+        _Same(
+            _ROUTES,
+            "HashRoute.units_of",
+            _ALONE.format("alone.size < found.size"),
+            _ALONE.format("(alone.size <= found.size)"),
         ),
         # Two inputs never have the same place.
         _Same(_MANY, "pair_window", _FIRST, _NOT_AFTER),

@@ -221,7 +221,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         saved = self._marks.get() if preserved else None
         for side, packed in zip(SIDES, saved or (None, None), strict=True):
             store = loaded.state.stores[side]
-            if packed is None or not store.config.preserved:
+            if packed is None:
                 continue
             # A mapped segment may hold rows whose entries are gone: those are done.
             for block in store.blocks():
