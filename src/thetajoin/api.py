@@ -14,12 +14,12 @@ from thetajoin.batch.tables import Kind, from_table, kind_of, to_batch
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import all_taken_in, taken_in
-from thetajoin.engine.routes import explain_routing
 from thetajoin.engine.serial import SerialIterator
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import SchemaError, enough_memory
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
 from thetajoin.planner.plan import Plan, make_plan
+from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
 from thetajoin.window.windows import Window
 
 SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
@@ -210,13 +210,14 @@ def explain(
     'ranges'
     """
     streaming = False
-    routing = None
+    routing, units = None, DEFAULT_UNITS
     if is_spark(left) or is_spark(right):
         from thetajoin.spark.frames import empty_tables, engine_options, streams
 
         streaming = streams(left, right)
         left, right = empty_tables(left, right)
         routing = options.pop("routing", None)
+        units = options.pop("units", None) or units
         options = engine_options(options)
     call = JoinCall(
         on, how, window, order_by, suffix, group_by=group_by, aggs=aggs, options=options
@@ -224,7 +225,7 @@ def explain(
     compiled, batches = _prepare(left, right, call)
     plan = make_plan(compiled, *batches)
     if streaming:
-        plan = replace(plan, routing=explain_routing(compiled, routing))
+        plan = replace(plan, routing=explain_route(compiled, units, routing))
     if aggs is None:
         return plan
     config = AggConfig.of(call, *(batch.schema for batch in batches))

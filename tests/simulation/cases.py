@@ -19,7 +19,8 @@ import thetajoin as tj
 from naive import Predicate, Row
 from thetajoin.aggregate.run import AggConfig
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
-from thetajoin.engine.routes import Routing, choose_routing
+from thetajoin.errors import OptionError
+from thetajoin.planner.route_plan import RoutePlan, choose_route
 from thetajoin.spark.unit_spec import UnitSpec
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
@@ -96,6 +97,12 @@ CASES = (
     Case("l.p < r.q", _compare("p", "<", "q"), "k p q", "p"),
     Case("l.k = r.k AND l.p >= r.p", naive.conj(("k", "=", "k"), ("p", ">=", "p")), "k p q"),
     Case("ABS(l.k - r.k) <= 1", naive.band("k", "k", "<=", 1), "k p q"),
+    Case("ABS(l.x - r.y) <= 1.5", naive.band("x", "y", "<=", 1.5), "x y"),
+    Case(
+        "l.k = r.k AND ABS(l.p - r.q) <= 1",
+        naive.all_of(_compare("k", "=", "k"), naive.band("p", "q", "<=", 1)),
+        "k p q",
+    ),
     Case("l.x <= r.x", _compare("x", "<=", "x"), "x y", "x"),
     Case("l.x >= r.y AND l.y != r.x", naive.conj(("x", ">=", "y"), ("y", "!=", "x")), "x y"),
     Case("l.s <= r.s", _compare("s", "<=", "s"), "s k", "k"),
@@ -147,6 +154,8 @@ class Join:
     units: int = 1
     # Milliseconds by which left rows may be behind the watermark, because another join made them.
     lag: int = 0
+    # The routing asked for.
+    asked: str | None = None
 
     @property
     def window(self) -> naive.Window:
@@ -169,23 +178,28 @@ class Join:
         return ("t", "t") if self.counted else None
 
     @property
-    def routing(self) -> Routing:
-        """Each row to one unit where that can be, but for some joins that could."""
-        return "broadcast" if self.units == 3 else _routing(self.case, self.at, self.self_join)
+    def routing(self) -> RoutePlan:
+        """As asked where that can be, or by the join's own choice."""
+        join = _compiled(self.case, self.at, self.how, self.self_join)
+        try:
+            return choose_route(join, self.units, self.asked)
+        except OptionError:
+            return choose_route(join, self.units)
 
     def __str__(self) -> str:
         kind = "self-join" if self.self_join else self.how
         totals = " totals" if self.totals else ""
         lag = f", left rows {self.lag} ms behind" if self.lag else ""
-        spread = f"{self.units} units by {self.routing}"
+        spread = f"{self.units} units by {self.routing.to_value()}"
         return f"{kind}{totals} ON {self.case.on}, {WINDOWS[self.at][0]}, {spread}{lag}"
 
 
 @cache
-def _routing(case: Case, at: int, self_join: bool) -> Routing:
-    window = WINDOWS[at][0]
-    config = JoinConfig(case.on, case.schema, case.schema, window=window, self_join=self_join)
-    return choose_routing(CompiledJoin(config))
+def _compiled(case: Case, at: int, how: str, self_join: bool) -> CompiledJoin:
+    window, schema = WINDOWS[at][0], case.schema
+    return CompiledJoin(
+        JoinConfig(case.on, schema, schema, how=how, window=window, self_join=self_join)
+    )
 
 
 def draw_join(rng: Random) -> Join:
@@ -194,17 +208,20 @@ def draw_join(rng: Random) -> Join:
     at = rng.randrange(len(WINDOWS))
     kind = rng.random()
     units = rng.choice((1, 1, 1, 2, 2, 2, 2, 3, 3, 5))
+    asked = rng.choice((None, None, "broadcast", "matrix", "cells"))
     if kind < 0.25:
         # Self-joins, totals, or both.
         totals = bool(case.group) and kind > 0.13
-        return Join(case, at, self_join=kind < 0.18 or not totals, totals=totals, units=units)
+        return Join(
+            case, at, self_join=kind < 0.18 or not totals, totals=totals, units=units, asked=asked
+        )
     full_history = isinstance(WINDOWS[at][1], naive.Full)
     how = rng.choice(("inner", "semi") if full_history else HOWS)
     timed = isinstance(WINDOWS[at][1], naive.Time)
     lag = 2000 if timed and rng.random() < 0.1 else 0
-    join = Join(case, at, how, units=units, lag=lag)
+    join = Join(case, at, how, units=units, lag=lag, asked=asked)
     # Only where each row is in one unit can several of them share a full join.
-    return replace(join, units=1) if how == "full" and join.routing == "broadcast" else join
+    return replace(join, units=1) if how == "full" and not join.routing.meets else join
 
 
 @cache

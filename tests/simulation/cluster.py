@@ -22,7 +22,7 @@ from simulation.store import Handle, Version
 from simulation.world import Host, World
 from thetajoin.spark.pack import packer
 from thetajoin.spark.unit import METRICS, JoinUnit
-from thetajoin.spark.unit_keys import UNIT_KEYS
+from thetajoin.spark.unit_keys import UNIT_KEYS, UNIT_OF
 from thetajoin.spark.unit_spec import UnitSpec
 
 # Attempts of one task, and runs of one micro-batch, after which nothing goes wrong any more.
@@ -174,11 +174,12 @@ class Cluster:
         sides = [batch.left] if self.spec.self_join else [batch.left, batch.right]
         for side, rows in enumerate(sides):
             for part in self._partitions(rows, self._schemas[side]):
-                for row in self._pack(side, self.spec, part):
-                    key, of, blob = (column[0].as_py() for column in row.columns)
-                    unit = UNIT_KEYS.index(key)
-                    blobs = tasks[unit % self.partitions].blobs
-                    blobs.setdefault(unit, []).append((of, blob))
+                for sent in self._pack(side, self.spec, part):
+                    columns = (column.to_pylist() for column in sent.columns)
+                    for key, of, blob in zip(*columns, strict=True):
+                        unit = UNIT_OF[key]
+                        blobs = tasks[unit % self.partitions].blobs
+                        blobs.setdefault(unit, []).append((of, blob))
         return tasks
 
     def _partitions(self, rows: list[Row], schema: pa.Schema) -> list[list[pa.RecordBatch]]:

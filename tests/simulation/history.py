@@ -19,7 +19,7 @@ from simulation.cases import END, Join, Rows, at, draw_join, millis, plain, unit
 from simulation.cluster import Cluster, MicroBatch, Settings, pack, table_of
 from simulation.totals import Totals, naive_totals, totals_of
 from simulation.world import World
-from thetajoin.spark.pack import unpack
+from thetajoin.spark.pack import unpack_ordered
 from thetajoin.spark.unit import JoinUnit
 
 # Past all rows' times.
@@ -199,7 +199,7 @@ def _ordered(join: Join, step: Push) -> Push:
         schema = join.case.schema
         packed = pack(side, alone, [table_of(list(rows), schema)])
         blobs = [row.column(2)[0].as_py() for row in packed]
-        sides.append(unpack(blobs, schema, "t").to_pylist())
+        sides.append(unpack_ordered(blobs, schema, "t").to_pylist())
     return Push(*sides)
 
 

@@ -31,10 +31,12 @@ pytest.importorskip("grpc", reason="grpcio is not installed")
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from thetajoin.engine.block import Block
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.ipc import from_ipc
+from thetajoin.planner.route_plan import choose_route
 from thetajoin.spark import unit as unit_module
-from thetajoin.spark.pack import distinct_keys, packer, unpack
+from thetajoin.spark.pack import distinct_keys, packer, unpack_ordered
 from thetajoin.spark.unit import ARRIVALS, METRICS, Entry, JoinUnit, rows_blob, rows_from
 from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.spark.unit_spec import UnitSpec
@@ -71,12 +73,13 @@ def make_tester(spec: UnitSpec) -> TwsTester:
     return TwsTester(JoinUnit(spec), timeMode="EventTime" if timed else "None", **extra)
 
 
-def blobs(push: naive.Push) -> pd.DataFrame:
+def blobs(push: naive.Push, spec: UnitSpec | None = None) -> pd.DataFrame:
     """Both sides' rows as they come from the packing stage."""
     made = []
+    spec = make_spec(tj.FullHistory()) if spec is None else spec
     for side, (rows, schema) in enumerate(((push.left, LEFT), (push.right, RIGHT))):
         batches = pa.Table.from_pylist(list(rows), schema).to_batches()
-        made += [part.to_pandas() for part in packer(side, make_spec(tj.FullHistory()))(batches)]
+        made += [part.to_pandas() for part in packer(side, spec)(batches)]
     empty = pd.DataFrame({"unit": [], "side": [], "blob": []})
     return pd.concat(made) if made else empty
 
@@ -529,7 +532,9 @@ def test_units_agree_on_the_order_of_rows_that_are_alike(how: str, window: Any) 
             given.append(frame[frame[METRICS].isna()])
         got = pd.concat(given)
         # The embedded join is given the rows in the units' order: by fingerprint.
-        ordered = unpack([b for f in packed if f["side"][0] == 0 for b in f["blob"]], ALIKE, None)
+        ordered = unpack_ordered(
+            [b for f in packed if f["side"][0] == 0 for b in f["blob"]], ALIKE, None
+        )
         want = embedded.push(ordered, ordered)
         assert values_of(got[f"c{at}"] for at in range(want.num_columns)) == values_of(
             column.to_pylist() for column in want.columns
@@ -556,7 +561,7 @@ def test_blobs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(size > 40_000 for size in sizes) == 4  # two rows that fit in no blob, to two units
     for key in UNIT_KEYS[:2]:
         blobs = [row["blob"] for row in made if row["unit"] == key]
-        whole = unpack(blobs, pa.schema([("a", pa.int64()), ("t", pa.string())]), None)
+        whole = unpack_ordered(blobs, pa.schema([("a", pa.int64()), ("t", pa.string())]), None)
         assert sorted(whole.column(0).to_pylist()) == sorted([*range(101)] * 2)
 
 
@@ -618,19 +623,26 @@ def test_entries_of_older_checkpoints_end_where_their_rows_do() -> None:
     assert Entry("l", 3, 4, None, 0, 9).end == 9
 
 
-@pytest.mark.parametrize(("routing", "counting"), [("broadcast", [0]), ("hash", [0, 1, 2])])
-def test_late_rows_are_counted_once(routing: str, counting: list[int]) -> None:
-    """Where every unit is sent every row the first counts, or else each what it is sent."""
-    spec = make_spec(tj.TimeWindow("5 seconds", time="t"), units=3, routing=routing, on="l.a = r.b")
+@pytest.mark.parametrize("routing", ["broadcast", "hash", "matrix", "cells"])
+def test_late_rows_are_counted_once(routing: str) -> None:
+    """However many units are sent a copy of them."""
+    spec = make_spec(
+        tj.TimeWindow("5 seconds", time="t"), units=3, on="l.a = r.b AND ABS(l.c - r.d) <= 3"
+    )
+    spec = replace(spec, routing=choose_route(CompiledJoin(spec.config), 3, routing))
     tester = make_tester(spec)
-    for unit in range(3):
-        tester.testInPandas(UNIT_KEYS[unit], blobs(rows_at(10)))
+
+    def late_rows(batch: naive.Push) -> int:
+        sent = blobs(batch, spec)
+        frames = [
+            tester.testInPandas(UNIT_KEYS[unit], sent[sent["unit"] == UNIT_KEYS[unit]])
+            for unit in range(3)
+        ]
+        return sum(numbers_of(frame)["late_rows"] for frame in frames)
+
+    assert late_rows(rows_at(10)) == 0
     tester.setWatermark(millis(20))
-    late = [
-        numbers_of(tester.testInPandas(UNIT_KEYS[unit], blobs(rows_at(12, first=1))))["late_rows"]
-        for unit in range(3)
-    ]
-    assert late == [2 if unit in counting else 0 for unit in range(3)]
+    assert late_rows(rows_at(12, 21, first=1)) == 2
 
 
 def test_rows_before_1970_are_not_late_while_nothing_is_known_of_time() -> None:
@@ -689,9 +701,9 @@ def packed_blobs(values: list[pa.Array]) -> tuple[list[bytes], pa.Schema]:
 def test_rows_are_in_the_order_of_a_column_that_tells_them_apart() -> None:
     given, schema = packed_blobs([pa.array([5, 3]), pa.array([4, 1])])
     for blobs_ in (given, given[::-1]):
-        assert unpack(blobs_, schema, "k").column("k").to_pylist() == [1, 3, 4, 5]
+        assert unpack_ordered(blobs_, schema, "k").column("k").to_pylist() == [1, 3, 4, 5]
     given, schema = packed_blobs([pa.array([1, 3]), pa.array([4, 5])])
-    assert unpack(given, schema, "k").column("k").to_pylist() == [1, 3, 4, 5]
+    assert unpack_ordered(given, schema, "k").column("k").to_pylist() == [1, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -700,7 +712,9 @@ def test_rows_are_in_the_order_of_a_column_that_tells_them_apart() -> None:
 def test_rows_that_a_column_cannot_order_are_in_one_order_all_the_same(keys: pa.Array) -> None:
     assert distinct_keys(keys) is None
     given, schema = packed_blobs([keys[:2], keys[2:]])
-    one, other = (unpack(blobs_, schema, "k").to_pylist() for blobs_ in (given, given[::-1]))
+    one, other = (
+        unpack_ordered(blobs_, schema, "k").to_pylist() for blobs_ in (given, given[::-1])
+    )
     assert one == other
 
 

@@ -24,5 +24,5 @@ def test_hash_is_that_of_spark(spark: Any) -> None:
     df = spark.createDataFrame([(key,) for key in keys], "unit int")
     found = df.select("unit", F.hash("unit").alias("h")).collect()
     assert {row.unit: row.h for row in found} == {key: spark_hash(key) for key in keys}
-    spread = df.limit(64).repartition(5, "unit").withColumn("p", F.spark_partition_id())
+    spread = df.limit(len(UNIT_KEYS)).repartition(5, "unit").withColumn("p", F.spark_partition_id())
     assert {r.unit: r.p for r in spread.collect()} == {k: u % 5 for u, k in enumerate(UNIT_KEYS)}

@@ -164,6 +164,17 @@ def float_keys(values: NDArray[np.float64]) -> Int64:
     return _encode_float(pa.array(values, pa.float64(), from_pandas=False), False)
 
 
+def float_values(keys: Int64) -> NDArray[np.float64]:
+    """The doubles that keys stand for; NaN's are infinite, on the side where they were put.
+
+    >>> float_values(float_keys(np.array([-1.5, 0.0, float("nan")]))).tolist()
+    [-1.5, 0.0, inf]
+    """
+    numbers = np.clip(keys, ~_KEY_INF, _KEY_INF)
+    mirrored: Int64 = numbers ^ ((numbers >> 63) & INT64_MAX)
+    return mirrored.view(np.float64)
+
+
 def _encode_decimal(array: pa.Array) -> Key:
     type_ = array.type
     if type_.precision <= 18:

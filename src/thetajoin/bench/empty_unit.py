@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor
 
-from thetajoin.spark.pack import unpack
+from thetajoin.spark.pack import unpack_ordered
 from thetajoin.spark.unit import FRAME_ROWS, JoinUnit, frame
 
 
@@ -32,7 +32,7 @@ class EmptyUnit(JoinUnit):
         config = self._spec.config
         order_by = config.order_by or (None, None)
         schemas = config.left_schema, config.right_schema
-        sides = [unpack(blobs[at], schemas[at], order_by[at]) for at in (0, 1)]
+        sides = [unpack_ordered(blobs[at], schemas[at], order_by[at]) for at in (0, 1)]
         saved = self._description.get()
         rows = sum(side.num_rows for side in sides)
         self._description.update((str(rows + int(saved[0] if saved else 0)),))

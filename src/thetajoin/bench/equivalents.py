@@ -23,9 +23,8 @@ _PAST = "past[:] = {} if {} else {}"
 _FIRST = "before, after = ends if names.index(left) < names.index(right) else ends[::-1]"
 _NOT_AFTER = "before, after = ends if (names.index(left) <= names.index(right)) else ends[::-1]"
 
-_STATE, _ROUTES = "src/thetajoin/engine/state.py", "src/thetajoin/engine/routes.py"
+_STATE = "src/thetajoin/engine/state.py"
 _BEFORES = "befores: dict[Side, Int64] = {{side: np.zeros({}, np.int64) for side in SIDES}}"
-_ALONE = "prints = fingerprints(rows.take(pa.array(alone)) if {} else rows)"
 
 EQUIVALENTS = frozenset(
     {
@@ -91,13 +90,6 @@ EQUIVALENTS = frozenset(
         ),
         # Never read unless rows are taken in an order, and then replaced.
         _Same(_STATE, "JoinState.begin", _BEFORES.format(0), _BEFORES.format(1)),
-        # All rows, or all rows taken in order.
-        _Same(
-            _ROUTES,
-            "HashRoute.units_of",
-            _ALONE.format("alone.size < found.size"),
-            _ALONE.format("(alone.size <= found.size)"),
-        ),
         # Two inputs never have the same place.
         _Same(_MANY, "pair_window", _FIRST, _NOT_AFTER),
         _Same(_MANY, "between", _FIRST, _NOT_AFTER),

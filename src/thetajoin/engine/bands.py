@@ -22,6 +22,12 @@ class Distance:
     low: int | None
     high: int | None
 
+    def __and__(self, other: Distance) -> Distance:
+        """Both at once, from the same probe key."""
+        lows = [low for low in (self.low, other.low) if low is not None]
+        highs = [high for high in (self.high, other.high) if high is not None]
+        return Distance(max(lows, default=None), min(highs, default=None))
+
     def interval(self, keys: Int64) -> Interval:
         """The interval around each probe key."""
         return self.around(keys, keys)

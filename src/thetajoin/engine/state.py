@@ -69,15 +69,25 @@ class JoinState:
         yield from self.pairs(self.begin(left, right, last=last))
 
     def begin(
-        self, left: pa.RecordBatch | None, right: pa.RecordBatch | None, *, last: bool = False
+        self,
+        left: pa.RecordBatch | None,
+        right: pa.RecordBatch | None,
+        *,
+        last: bool = False,
+        homes: tuple[int, int] | None = None,
     ) -> Step:
-        """Take new rows in, without storing them."""
+        """Take new rows in, without storing them.
+
+        homes: how many rows of each side, from the first, are counted where they are late: copies
+        of the others are elsewhere too.
+        """
         join = self.join
         given: dict[Side, pa.RecordBatch] = {}
         for side, batch in zip(SIDES, (left, right), strict=True):
             whole = empty_batch(join.given[side]) if batch is None else batch
             given[side] = join.taken_in(whole, side)
-        timed = {side: self._on_time(given[side], side) for side in SIDES}
+        counted = homes or (given["l"].num_rows, given["r"].num_rows)
+        timed = {s: self._on_time(given[s], s, n) for s, n in zip(SIDES, counted, strict=True)}
         rows = {side: timed[side][0] for side in SIDES}
         befores: dict[Side, Int64] = {side: np.zeros(0, np.int64) for side in SIDES}
         if join.is_ordered:
@@ -109,20 +119,22 @@ class JoinState:
             )
         return Step(join, self.stores, arrivals, last)
 
-    def _on_time(self, batch: pa.RecordBatch, side: Side) -> tuple[pa.RecordBatch, int, int]:
-        """Rows that are not late, and how many were late or without a time."""
+    def _on_time(
+        self, batch: pa.RecordBatch, side: Side, counted: int
+    ) -> tuple[pa.RecordBatch, int, int]:
+        """Rows that are not late, and how many of the first were late or without a time."""
         clock = self.join.clock
         if clock is None:
             return batch, 0, 0
         times, null = clock.times(batch, side)
-        nulls = int(null.sum())
+        nulls = int(null[:counted].sum())
         mark = self.late.get(side, self.watermark)
         if mark is None:
             return batch, 0, nulls
         late = (times < mark) & ~null
         if not late.any():
             return batch, 0, nulls
-        return batch.filter(pa.array(~late)), int(late.sum()), nulls
+        return batch.filter(pa.array(~late)), int(late[:counted].sum()), nulls
 
     def _share_of(
         self, side: Side, batches: dict[Side, KeyedBatch], first: int

@@ -15,17 +15,17 @@ from thetajoin.batch.keys import BytesKey, Key
 from thetajoin.kernels.fingerprint import fold_bytes, fold_words
 
 Int32 = NDArray[np.int32]
+UInt64 = NDArray[np.uint64]
 _SEEDS = 0x452821E638D01377, 0xBE5466CF34E90C6C
 
 
-def units_of_keys(keys: Sequence[Key], units: int) -> Int32:
-    """The unit of each row by its keys: equal keys, of whatever columns, give the same unit.
+def hashes_of(keys: Sequence[Key], rows: int) -> UInt64:
+    """A hash of each row's keys: equal keys, of whatever columns, give the same hash.
 
-    >>> first, other, again = units_of_keys([np.array([7, 8, 7])], 1000)
+    >>> first, other, again = hashes_of([np.array([7, 8, 7])], 3)
     >>> bool(first == again != other)
     True
     """
-    rows = len(keys[0])
     lanes = tuple(np.full(rows, seed, np.uint64) for seed in _SEEDS)
     there = np.ones(rows, np.bool_)
     for key in keys:
@@ -33,9 +33,9 @@ def units_of_keys(keys: Sequence[Key], units: int) -> Int32:
             fold_bytes(key.offsets, key.data, there, *lanes)
         else:
             fold_words(key.view(np.uint64), there, *lanes)
-    return units_of_hashes(lanes[0], units)
+    return lanes[0]
 
 
-def units_of_hashes(hashes: NDArray[np.uint64], units: int) -> Int32:
+def units_of(hashes: UInt64, units: int) -> Int32:
     """Units that share all hashes evenly."""
     return (hashes % np.uint64(units)).astype(np.int32)

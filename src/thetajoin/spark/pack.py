@@ -1,4 +1,8 @@
-"""Packing: a partition's rows travel to the units as Arrow blobs, not as a row each."""
+"""Packing: a partition's rows travel to the units as Arrow blobs, not as a row each.
+
+A blob is of one side. Where a row has copies in several units, those that are not at home travel
+in blobs of their own (`VISITING` more than the side), so that a unit knows what it must not count.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, ByteType, IntegerType
 
 from thetajoin.batch.keys import BytesKey, Int64, encode, is_bytes_type, is_key_type
-from thetajoin.engine.parts import SIDES, Side
-from thetajoin.engine.routes import HashRoute
+from thetajoin.engine.parts import SIDES
 from thetajoin.errors import DataError
 from thetajoin.ipc import from_ipc, to_ipc
 from thetajoin.kernels.order import gather, is_sorted, order_of
@@ -25,6 +28,9 @@ from thetajoin.spark.unit_spec import UnitSpec
 # The columns behind a blob's own: its rows' fingerprints.
 PRINTS = ("__thetajoin_print_0", "__thetajoin_print_1")
 PACKED = schema_of(unit=IntegerType(), side=ByteType(), blob=BinaryType())
+VISITING = 2
+# Messages are given to Spark in batches of about so many bytes: each costs it a millisecond or two.
+SENT_BYTES = 4 << 20
 
 
 def packer(
@@ -38,35 +44,56 @@ def packer(
     keys = UNIT_KEYS[: spec.units]
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if spec.routing == "broadcast":
+        if not spec.routing.meets:
             for group in _bounded(_printed(batch) for batch in batches):
-                blob = binary(to_ipc(group[0], group[1:]))
+                blob = binary([to_ipc(group[0], group[1:])])
                 for key in keys:
-                    yield _message(key, side, blob)
+                    yield _messages([(key, side)], blob)
             return
         for group in _bounded(batches):
-            for key, part in zip(keys, _dealt(group, side, spec), strict=True):
-                yield _message(key, side, binary(to_ipc(_printed(part))))
+            yield from _sent(_dealt(group, side, spec))
 
     return pack
 
 
-def _message(key: int, side: int, blob: pa.Array) -> pa.RecordBatch:
-    columns = [pa.array([key], pa.int32()), pa.array([side], pa.int8()), blob]
+def _messages(heads: list[tuple[int, int]], blobs: pa.Array) -> pa.RecordBatch:
+    units, sides = zip(*heads, strict=True)
+    columns = [pa.array(units, pa.int32()), pa.array(sides, pa.int8()), blobs]
     return pa.RecordBatch.from_arrays(columns, names=["unit", "side", "blob"])
 
 
-def _dealt(group: list[pa.RecordBatch], side: int, spec: UnitSpec) -> Iterator[pa.RecordBatch]:
-    """The rows of each unit in turn."""
+def _sent(messages: Iterable[tuple[int, int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Messages in batches that are worth Spark's while."""
+    heads: list[tuple[int, int]] = []
+    blobs: list[pa.Buffer] = []
+    for key, side, rows in messages:
+        heads.append((key, side))
+        blobs.append(to_ipc(rows))
+        if sum(blob.size for blob in blobs) >= SENT_BYTES:
+            yield _messages(heads, binary(blobs))
+            heads, blobs = [], []
+    if heads:
+        yield _messages(heads, binary(blobs))
+
+
+def _dealt(
+    group: list[pa.RecordBatch], side: int, spec: UnitSpec
+) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """For each unit, the rows that are at home there, if only none, and those that visit it."""
     join = compiled_of(spec)
-    of: Side = SIDES[side]
-    rows = gathered(group, join.given[of])
-    units = HashRoute(join, spec.units).units_of(rows, of)
-    order = order_of(units.astype(np.int64))
-    ends = np.searchsorted(gather(units, order), np.arange(spec.units + 1))
-    dealt = rows.take(pa.array(order))
-    for start, end in pairwise(ends.tolist()):
-        yield dealt.slice(start, end - start)
+    rows = gathered(group, join.given[SIDES[side]])
+    copies = spec.routing.route(join, spec.units).copies(rows, SIDES[side])
+    places = 2 * copies.units.astype(np.int64)
+    if copies.home is not None:
+        places += ~copies.home
+    order = order_of(places)
+    ends = np.searchsorted(gather(places, order), np.arange(2 * spec.units + 1)).tolist()
+    dealt = rows.take(pa.array(gather(copies.rows, order)))
+    for place, (start, end) in enumerate(pairwise(ends)):
+        visiting = place % 2
+        if end > start or not visiting:
+            head = UNIT_KEYS[place // 2], side + VISITING * visiting
+            yield *head, dealt.slice(start, end - start)
 
 
 def _bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -101,13 +128,19 @@ def _printed(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, *prints], names=names)
 
 
-def binary(buffer: pa.Buffer) -> pa.Array:
-    """One binary value around a buffer, without a copy."""
-    offsets = pa.py_buffer(np.array([0, buffer.size], np.int32))
-    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, buffer])
+def binary(buffers: list[pa.Buffer]) -> pa.Array:
+    """Binary values; one alone is not copied."""
+    ends = np.cumsum([0, *(buffer.size for buffer in buffers)], dtype=np.int32)
+    data = buffers[0] if len(buffers) == 1 else pa.py_buffer(b"".join(map(memoryview, buffers)))
+    return pa.Array.from_buffers(pa.binary(), len(buffers), [None, pa.py_buffer(ends), data])
 
 
-def unpack(blobs: list[bytes], schema: pa.Schema, order_by: str | None) -> pa.RecordBatch:
+def unpack(blobs: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of several blobs, as they come: for a unit that is a join of its own."""
+    return _conformed(_columns(blobs), schema)
+
+
+def unpack_ordered(blobs: list[bytes], schema: pa.Schema, order_by: str | None) -> pa.RecordBatch:
     """The rows of several blobs in an order that depends on the rows alone.
 
     Units must agree on it, and Spark may run a task again with its input in another order while
@@ -115,20 +148,32 @@ def unpack(blobs: list[bytes], schema: pa.Schema, order_by: str | None) -> pa.Re
     is that of the column `order_by` if no two rows are equal in it, or else of the rows'
     fingerprints, in which only rows tie that are the same in every value.
     """
-    if not blobs:
-        return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-    tables = [from_ipc(blob) for blob in blobs]
-    columns = [_whole(column) for column in pa.concat_tables(tables).columns]
+    columns = _columns(blobs)
     lanes = [column.to_numpy().view(np.uint64) for column in columns[-len(PRINTS) :]]
-    columns = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(columns[: -len(PRINTS)], schema, strict=True)
-    ]
-    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    batch = _conformed(columns[: -len(PRINTS)], schema)
+    if not blobs:
+        return batch
     distinct = None if order_by is None else distinct_keys(batch.column(order_by))
     if distinct is None:
         return batch.take(pa.array(Fingerprints(*lanes).order()))
     return batch if is_sorted(distinct) else batch.take(pa.array(order_of(distinct)))
+
+
+def _columns(blobs: list[bytes]) -> list[pa.Array]:
+    if not blobs:
+        return []
+    return [_whole(column) for column in pa.concat_tables(map(from_ipc, blobs)).columns]
+
+
+def _conformed(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """Columns under a schema's names and types; none at all are an empty batch."""
+    if not columns:
+        columns = [pa.array([], field.type) for field in schema]
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

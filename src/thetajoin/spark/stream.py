@@ -21,8 +21,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from thetajoin.engine.call import JoinCall, refuse_endless
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
-from thetajoin.engine.routes import choose_routing
 from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
+from thetajoin.planner.route_plan import DEFAULT_UNITS, choose_route
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.housekeeping import look_after
 from thetajoin.spark.pack import PACKED, packer
@@ -37,8 +37,6 @@ from thetajoin.window.windows import CountWindow, TimeWindow, Window
 WATERMARK = "spark.watermarkDelayMs"
 # On an event time that comes from a join: microseconds by which it may be behind the watermark.
 LAG = "thetajoin.lagMicros"
-# Units of a join that is not told how many.
-UNITS = 4
 _numbers = itertools.count()
 
 
@@ -101,12 +99,14 @@ def spread_over_units(df: Any, join: CompiledJoin, asked: Any, routing: Any) -> 
     The number is as asked, or the same on every machine: a checkpoint holds the state of so many
     units, and must be readable elsewhere.
     """
-    chosen = choose_routing(join, routing)
-    # What all units get, no unit of a full join could be done with alone.
-    alone = join.config.how == "full" and chosen == "broadcast"
-    units = (1 if alone else UNITS) if asked is None else asked
+    units = DEFAULT_UNITS if asked is None else asked
     if isinstance(units, bool) or not isinstance(units, int) or not 1 <= units <= len(UNIT_KEYS):
         raise OptionError(f"units={units!r}: must be a whole number from 1 to {len(UNIT_KEYS)}")
+    chosen = choose_route(join, units, routing)
+    # What all units get, no unit of a full join could be done with alone.
+    alone = join.config.how == "full" and not chosen.meets
+    if alone and asked is None:
+        units = 1
     if alone and units > 1:
         raise OptionError(
             "a full join without an equality needs units=1: each side must see all of the other"

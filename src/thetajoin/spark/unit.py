@@ -28,10 +28,10 @@ from thetajoin.engine.step import Step
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.ipc import batch_from_ipc, to_ipc
 from thetajoin.spark.cache import SegmentCache
-from thetajoin.spark.pack import unpack
+from thetajoin.spark.pack import VISITING, unpack, unpack_ordered
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.tasks import set_aside
-from thetajoin.spark.unit_keys import UNIT_KEYS
+from thetajoin.spark.unit_keys import UNIT_OF
 from thetajoin.spark.unit_spec import UnitSpec
 from thetajoin.window.windows import TimeWindow
 
@@ -107,11 +107,11 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         timerValues: Any,
     ) -> Iterator[pd.DataFrame]:
         """New blobs of both sides: join, store, and give out the matches."""
-        blobs: dict[int, list[bytes]] = {0: [], 1: []}
+        blobs = _no_blobs()
         for frame in rows:
             for side, blob in zip(frame["side"], frame["blob"], strict=True):
                 blobs[int(side)].append(blob)
-        yield from self._step(UNIT_KEYS.index(key[0]), blobs, timerValues)
+        yield from self._step(UNIT_OF[key[0]], blobs, timerValues)
 
     def handleExpiredTimer(
         self,
@@ -120,7 +120,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         expiredTimerInfo: Any,
     ) -> Iterator[pd.DataFrame]:
         """The watermark has moved in a micro-batch that has no rows."""
-        yield from self._step(UNIT_KEYS.index(key[0]), {0: [], 1: []}, timerValues)
+        yield from self._step(UNIT_OF[key[0]], _no_blobs(), timerValues)
 
     def _step(
         self, unit: int, blobs: dict[int, list[bytes]], timers: Any
@@ -136,13 +136,12 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             # operators: those upstream may give out now what the newest has just let them close.
             bounds = zip(SIDES, lags, strict=True)
             state.late = {side: loaded.watermark - lag for side, lag in bounds}
-        order_by = state.join.config.order_by or (None, None)
-        left = unpack(blobs[0], state.join.given["l"], order_by[0])
-        right = left
+        left, homes = self._unpacked(state, blobs, 0)
+        right, homes_right = left, homes
         if not self._spec.self_join:
-            right = unpack(blobs[1], state.join.given["r"], order_by[1])
+            right, homes_right = self._unpacked(state, blobs, 1)
         if left.num_rows or right.num_rows:
-            step = state.begin(left, right)
+            step = state.begin(left, right, homes=(homes, homes_right))
             # The state store's socket is idle while the units probe: write the rows meanwhile.
             writer = threading.Thread(target=self._write_rows, args=(loaded, step.blocks))
             writer.start()
@@ -161,8 +160,22 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         self._save(unit, loaded)
         seconds = time.perf_counter() - begun
         # Where every unit sees every row, the first one counts them.
-        counts = self._spec.routing != "broadcast" or unit == 0
+        counts = self._spec.routing.meets or unit == 0
         yield metrics_frame(loaded, unit, before, seconds, counts=counts, schema=self._schema())
+
+    def _unpacked(
+        self, state: JoinState, blobs: dict[int, list[bytes]], side: int
+    ) -> tuple[pa.RecordBatch, int]:
+        """A side's rows, those that are at home here first, and how many these are."""
+        schema = state.join.given[SIDES[side]]
+        if not self._spec.routing.meets:
+            order_by = state.join.config.order_by or (None, None)
+            rows = unpack_ordered(blobs[side], schema, order_by[side])
+            return rows, rows.num_rows
+        home, visiting = (unpack(blobs[side + more], schema) for more in (0, VISITING))
+        if not visiting.num_rows:
+            return home, home.num_rows
+        return concat_batches([home, visiting]), home.num_rows
 
     def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
         """What the new rows cause; they are stored when it is exhausted."""
@@ -302,6 +315,11 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             self._handle.deleteTimer(loaded.timer)
         self._handle.registerTimer(due)
         loaded.timer = due
+
+
+def _no_blobs() -> dict[int, list[bytes]]:
+    """Blobs by side, those of rows that are at home here and of visiting ones."""
+    return {side + more: [] for more in (0, VISITING) for side in (0, 1)}
 
 
 def rows_blob(block: Block) -> bytes:

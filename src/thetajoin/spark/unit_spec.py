@@ -14,11 +14,11 @@ from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.intake import storage_schema
 from thetajoin.engine.layout import How
 from thetajoin.engine.options import Options
-from thetajoin.engine.routes import Routing
 from thetajoin.engine.share import Share
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import SnapshotError, ThetaJoinError
 from thetajoin.ipc import schema_from_bytes, schema_to_bytes
+from thetajoin.planner.route_plan import BROADCAST, RoutePlan
 from thetajoin.predicate import compile_condition, condition_text
 from thetajoin.predicate.canonical import canonical
 from thetajoin.registry import AUTO, PO_JOIN
@@ -54,7 +54,7 @@ class UnitSpec:
     label: str
     units: int = 1
     # Which units a row is sent to.
-    routing: Routing = "broadcast"
+    routing: RoutePlan = BROADCAST
     # How far behind the watermark, in microseconds, rows of each side may be and not be late: those
     # of another join carry the time of their older half.
     lags: tuple[int, int] = (0, 0)
@@ -89,7 +89,7 @@ class UnitSpec:
             "window": self.window,
             "order_by": None if self.order_by is None else list(self.order_by),
             "number of units": self.units,
-            "routing": self.routing,
+            "routing": self.routing.to_value(),
             "left columns": _columns(self.schema("left")),
             "right columns": _columns(self.schema("right")),
             "self-join": self.self_join,
@@ -113,13 +113,23 @@ class UnitSpec:
             if what == "routing":
                 raise SnapshotError(
                     f"thetajoin: the checkpoint's rows were sent to units by routing={was!r} and "
-                    f"the join's are by {now!r}: pass routing={was!r} to go on with it"
+                    f"the join's are by {now!r}: pass routing={self._as_passed(was)} to go on with "
+                    "it"
                 )
             raise SnapshotError(
                 f"thetajoin: the checkpoint holds the state of another join: its {what} was "
                 f"{was!r} and is now {now!r}; use a new checkpointLocation, or the join it was "
                 "made with"
             )
+
+    @staticmethod
+    def _as_passed(routing: Any) -> str:
+        """What to write in a call for a checkpoint's routing."""
+        if isinstance(routing, str):
+            return repr(routing)
+        if routing["kind"] in ("cells", "matrix"):
+            return repr(routing["kind"])
+        return "the tj.routing(...) it was started with"
 
     def _same(self, what: str, was: Any, now: Any) -> bool:
         """Whether two texts mean the same."""
@@ -168,5 +178,5 @@ class UnitSpec:
 
     def state(self, unit: int) -> JoinState:
         """An empty join with this unit's share: of all that it is sent, or of all rows."""
-        share = Share.of(self.how, unit, self.units) if self.routing == "broadcast" else Share()
+        share = Share() if self.routing.meets else Share.of(self.how, unit, self.units)
         return JoinState(CompiledJoin(self.config), share)

@@ -1,0 +1,290 @@
+"""Which routing a streaming join uses, and what it needs to know: a value that can be saved.
+
+```
+hash       an equality: one copy of each row, in the unit of its key
+contrand   the same, with keys that a sample shows to be frequent spread over several units
+cells      a band, or a point in an interval: one copy of the point, a few of the interval
+matrix     anything: left rows to a row of units, right rows to a column
+broadcast  anything: every unit is sent every row; what a count window and a self-join need
+```
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from thetajoin.engine.bands import Distance, FloatBand
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.layout import How
+from thetajoin.engine.parts import Part, Side
+from thetajoin.errors import OptionError
+from thetajoin.planner.routes import (
+    CellRoute,
+    HashRoute,
+    MatrixRoute,
+    Route,
+    equalities,
+    names_of,
+)
+from thetajoin.routing.cells import Cells
+from thetajoin.routing.matrix import Grid, grid_of
+from thetajoin.window.windows import CountWindow
+
+Routing = Literal["hash", "contrand", "cells", "matrix", "broadcast"]
+ROUTINGS: tuple[Routing, ...] = ("hash", "contrand", "cells", "matrix", "broadcast")
+# Units of a join that is not told how many.
+DEFAULT_UNITS = 4
+# Units up to which a join without a key to route by sends every row to all of them.
+MOST_BROADCAST = 8
+# A cell is so many times as wide as the intervals: wider cells give fewer copies, narrower ones
+# spread the rows better.
+CELL_WIDTHS = 2
+_WIDEST = 1 << 62
+
+
+@dataclass(frozen=True)
+class RoutePlan:
+    """A routing and its parameters: the same in every task, and after a restart.
+
+    cells: the side whose rows are points, which of its keys, and the cells' width. grid: of units.
+    hot: frequent keys, by their hashes, each with the grid of units that it is spread over.
+    """
+
+    kind: Routing
+    point: Side | None = None
+    dim: int = 0
+    width: float = 0
+    floats: bool = False
+    grid: Grid | None = None
+    hot: tuple[tuple[int, Grid], ...] = ()
+
+    @property
+    def meets(self) -> bool:
+        """Whether every unit is a join of its own, and units need not agree on anything."""
+        return self.kind != "broadcast"
+
+    def to_value(self) -> Any:
+        """As JSON has it; a name where there is nothing else to say."""
+        values = {
+            "point": self.point,
+            "dim": self.dim,
+            "width": self.width,
+            "floats": self.floats,
+            "grid": None if self.grid is None else list(self.grid),
+            "hot": [[key, *grid] for key, grid in self.hot],
+        }
+        plain = RoutePlan("hash")
+        said = {
+            name: v for name, v in values.items() if getattr(self, name) != getattr(plain, name)
+        }
+        return {"kind": self.kind, **said} if said else self.kind
+
+    @staticmethod
+    def from_value(value: Any) -> RoutePlan:
+        """What `to_value` gave."""
+        if isinstance(value, str):
+            value = {"kind": value}
+        try:
+            given = dict(value)
+            if given["kind"] not in ROUTINGS:
+                raise ValueError(given["kind"])
+            if given.get("grid") is not None:
+                given["grid"] = Grid(*given["grid"])
+            given["hot"] = tuple((int(h[0]), Grid(h[1], h[2])) for h in given.get("hot", ()))
+            return RoutePlan(**given)
+        except (TypeError, ValueError, KeyError, IndexError) as error:
+            raise OptionError(f"this is not a routing: {json.dumps(value)[:80]}") from error
+
+    def route(self, join: CompiledJoin, units: int) -> Route:
+        """The function from rows to units."""
+        cells = None
+        if self.point is not None:
+            cells = CellRoute(join, units, self.point, self.dim, Cells(self.width, self.floats))
+        if self.kind == "cells":
+            assert cells is not None
+            return cells
+        if self.kind == "matrix":
+            assert self.grid is not None
+            return MatrixRoute(join, units, self.grid)
+        assert self.kind in ("hash", "contrand")
+        return HashRoute(join, units, self.hot, cells)
+
+
+BROADCAST = RoutePlan("broadcast")
+
+
+def choose_route(join: CompiledJoin, units: int, asked: object = None) -> RoutePlan:
+    """The routing that was asked for, or the one that sends the fewest copies."""
+    if isinstance(asked, RoutePlan):
+        return asked
+    if asked is not None and asked not in ROUTINGS:
+        raise OptionError(f"routing={asked!r} is not known: use {', '.join(ROUTINGS)}")
+    found = [
+        plan if isinstance(plan, RoutePlan) else (name, plan)
+        for name, plan in (
+            ("hash", _hash(join)),
+            ("cells", _cells(join)),
+            ("matrix", _matrix(join, units)),
+        )
+        if asked in (None, name)
+    ]
+    plans = [plan for plan in found if isinstance(plan, RoutePlan)]
+    if asked == "contrand":
+        raise OptionError(
+            "routing='contrand' needs to know which keys are frequent: pass "
+            "routing=tj.routing(sample_left, sample_right, on, units=...)"
+        )
+    if asked in ("hash", "cells", "matrix") and not plans:
+        ((_, why),) = found  # type: ignore[misc]
+        raise OptionError(f"routing={asked!r} cannot be used: {why}")
+    if asked == "broadcast" or not plans:
+        return BROADCAST
+    if plans[0].kind == "matrix" and units <= MOST_BROADCAST and asked is None:
+        return BROADCAST
+    return plans[0]
+
+
+def explain_route(join: CompiledJoin, units: int, asked: object = None) -> str:
+    """The routing in words, with the copies of a row that it sends."""
+    plan = choose_route(join, units, asked)
+    if plan.kind in ("hash", "contrand"):
+        equal = equalities(join)[0]
+        keys = ", ".join(" = ".join(names_of(join.parts[0], pair)) for pair in equal)
+        spread = f"; {len(plan.hot)} frequent keys over several units" if plan.hot else ""
+        return f"{plan.kind} of {keys}: one copy of each row{spread}"
+    if plan.kind == "cells":
+        assert plan.point is not None
+        part = join.parts[0]
+        key = part.keys[plan.point][part.views[plan.point].stored[plan.dim]].expr.sql()
+        other = "right" if plan.point == "l" else "left"
+        return (
+            f"cells of {key}, {plan.width:g} wide: one copy of a {_NAMES[plan.point]} row, "
+            f"about {1 + 1 / CELL_WIDTHS:g} of a {other} row"
+        )
+    why = "" if asked in ("matrix", "broadcast") else f" ({_why(join)})"
+    if plan.kind == "matrix":
+        assert plan.grid is not None
+        rows, columns = plan.grid
+        return (
+            f"matrix of {rows} x {columns} units: {columns} copies of a left row, {rows} of a "
+            f"right row{why}"
+        )
+    return f"broadcast: a copy of each row for every unit{why or ' (as asked)'}"
+
+
+_NAMES: dict[Side, str] = {"l": "left", "r": "right"}
+
+
+def _why(join: CompiledJoin) -> str:
+    """Why no key says where a row's matches are."""
+    return "; ".join(why for why in (_hash(join), _cells(join)) if isinstance(why, str))
+
+
+def preserved_side(how: How) -> Side | None:
+    """The side of which each row must be in one place, so that it is known whether it matched."""
+    if how in ("left", "semi", "anti"):
+        return "l"
+    return "r" if how == "right" else None
+
+
+def _hash(join: CompiledJoin) -> RoutePlan | str:
+    if isinstance(join.config.window, CountWindow):
+        return "under a CountWindow every unit must see every row"
+    equal = equalities(join)
+    if not all(equal):
+        return "an alternative of the condition has no equality in common with the others"
+    if join.config.self_join and not all(_symmetric(join.parts[0], pair) for pair in equal[0]):
+        return "the two sides of the equality differ, so a row of a self-join has two places"
+    return RoutePlan("hash")
+
+
+def _symmetric(part: Part, pair: tuple[int, int]) -> bool:
+    left, right = names_of(part, pair)
+    return left.replace("l.", "r.") == right
+
+
+def _cells(join: CompiledJoin) -> RoutePlan | str:
+    """Cells of a band whose width the condition says."""
+    why = _why_one_copy(join)
+    if why:
+        return why
+    (part,) = join.parts
+    single = preserved_side(join.config.how)
+    timely = False
+    for point in ("l", "r") if single is None else (single,):
+        for dim, bound in bands(part, point):
+            if _grows(join, part, point, dim):
+                timely = True
+                continue
+            width, floats = _width(bound)
+            return RoutePlan("cells", point, dim, width, floats)
+    if timely:
+        return "the rows of a micro-batch lie close together in time"
+    return "no key is bounded from both sides by a distance"
+
+
+def _why_one_copy(join: CompiledJoin) -> str:
+    """Why a row cannot be sent to several units, each a join of its own."""
+    config = join.config
+    if isinstance(config.window, CountWindow):
+        return "under a CountWindow every unit must see every row"
+    if config.self_join:
+        return "a row of a self-join has two roles"
+    if config.how == "full":
+        return "in a full join the rows of both sides must be in one place"
+    if len(join.parts) != 1:
+        return "the condition has alternatives"
+    return ""
+
+
+def bands(part: Part, point: Side) -> list[tuple[int, Distance | FloatBand]]:
+    """Keys of a side that the other bounds by a distance from both sides, and the distance."""
+    found: list[tuple[int, Distance | FloatBand]] = []
+    for dim, asks in enumerate(part.views[point].asks):
+        wholes: dict[int, Distance] = {}
+        for ask in asks:
+            bound = ask.bound
+            if isinstance(bound, Distance):
+                # The two ends may have been written as two conditions.
+                known = wholes.get(ask.probe_key, Distance(None, None))
+                wholes[ask.probe_key] = bound = known & bound
+            if not isinstance(bound, str) and bound.low is not None and bound.high is not None:
+                found.append((dim, bound))
+                break
+    return found
+
+
+def _width(bound: Distance | FloatBand) -> tuple[float, bool]:
+    """How wide cells are to be, and whether in doubles."""
+    assert bound.low is not None
+    assert bound.high is not None
+    if isinstance(bound, Distance):
+        reach = max(int(bound.high) - int(bound.low) + 1, 1)
+        return min(CELL_WIDTHS * reach, _WIDEST), False
+    wide = CELL_WIDTHS * (bound.high - bound.low)
+    # Equal doubles have equal keys: each is a cell of its own.
+    return (float(wide), True) if wide > 0 and np.isfinite(wide) else (1, False)
+
+
+def _grows(join: CompiledJoin, part: Part, point: Side, dim: int) -> bool:
+    """Whether a key is a time: the rows of one micro-batch then lie in one or two cells."""
+    expr = part.keys[point][part.views[point].stored[dim]].expr
+    if join.clock is not None and expr == join.clock.exprs[point]:
+        return True
+    return bool(pa.types.is_temporal(expr.type))
+
+
+def _matrix(join: CompiledJoin, units: int) -> RoutePlan | str:
+    config = join.config
+    if isinstance(config.window, CountWindow):
+        return "under a CountWindow every unit must see every row"
+    if config.self_join:
+        return "a row of a self-join has two roles"
+    if config.how == "full":
+        return "in a full join the rows of both sides must be in one place"
+    return RoutePlan("matrix", grid=grid_of(units, preserved_side(config.how)))
