@@ -132,7 +132,7 @@ def test_a_stream_of_small_batches_keeps_few_segments(batch: int, window: int) -
             del sizes[0]
         while (due := next_merge(sizes, bounded=True)) is not None:
             sizes[due[0] : due[1]] = [sum(sizes[due[0] : due[1]])]
-        assert len(sizes) <= SEGMENTS + FANOUT
+        assert len(sizes) <= SEGMENTS + 2 * FANOUT
 
 
 @given(st.lists(st.integers(1, 10 * limits.smallest_class), max_size=200), st.booleans())

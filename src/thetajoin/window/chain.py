@@ -2,7 +2,7 @@
 
 SPO-Join merges at each slide and PanJoin keeps a fixed number of sub-windows. Here neighbours of
 one size class are merged once there are `FANOUT` of them, so a row is moved a few times in its life
-and a window has about ``SEGMENTS + FANOUT`` segments whatever its size and the batches' size.
+and a window has about ``SEGMENTS + 2 * FANOUT`` segments whatever its size and the batches' size.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from thetajoin.limits import limits
 
 # Neighbours of one size class that make a merge worth while.
-FANOUT = 4
+FANOUT = 3
 # A window's rows go into at least this many segments, so that expiry by whole segments keeps at
 # most one part in so many that has passed already.
-SEGMENTS = 6
+SEGMENTS = 4
 # Row numbers inside a segment are int32.
 LARGEST = 1 << 30
 
@@ -27,8 +27,8 @@ def next_merge(
 
     `bounded` says that the window expires, which limits a segment to one part in `segments`.
 
-    >>> next_merge([160_000, 10_000, 10_000, 10_000, 10_000], bounded=False)
-    (1, 5)
+    >>> next_merge([160_000, 10_000, 10_000, 10_000], bounded=False)
+    (1, 4)
     """
     limit = max(limits.smallest_class * FANOUT, sum(sizes) // segments) if bounded else LARGEST
     classes = [_size_class(size) for size in sizes]
