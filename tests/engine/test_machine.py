@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from thetajoin.engine import machine
 from thetajoin.engine.options import Options
-from thetajoin.kernels import memory
 
 
 @pytest.fixture(autouse=True)
@@ -65,12 +62,3 @@ def test_asking_for_a_process_never_ends_one(monkeypatch):
     monkeypatch.setattr(os, "name", "nt")
     monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("os.kill ends a process on Windows"))
     assert machine.may_be_alive(child.pid)
-
-
-def test_large_arrays_without_unix_flags(monkeypatch):
-    for name in ("MAP_PRIVATE", "MAP_ANONYMOUS", "MADV_FREE", "MADV_HUGEPAGE"):
-        monkeypatch.delattr(mmap, name, raising=False)
-    monkeypatch.setattr(memory, "_spare", type(memory._spare)(memory._spare.default_factory))
-    array = memory.empty(3 << 20, np.int64)
-    array[:] = 7
-    assert array.sum() == 7 * (3 << 20)

@@ -18,7 +18,6 @@ from thetajoin.engine.block import Block
 from thetajoin.engine.layout import Layout, take_columns
 from thetajoin.engine.parts import OTHER, Part, Side, View
 from thetajoin.engine.rows import KeyedBatch, PartRows
-from thetajoin.engine.slab import Slab
 from thetajoin.index.interval import Interval
 from thetajoin.index.po_join import NO_KEYS, PoJoin
 from thetajoin.index.shape import Probe
@@ -91,7 +90,6 @@ class Joiner:
         With `once`, a batch row's first match in each block and part is enough.
         """
         tasks: list[Callable[[], Iterator[Found]]] = []
-        slab = Slab() if want_output else None
         pieces = self.threads if len(blocks) < self.threads else 1
         for at, part in enumerate(self.parts):
             view = part.views[OTHER[side]]
@@ -101,7 +99,7 @@ class Joiner:
                 probes = _Probes(view, piece, see)
                 for block in blocks:
                     stream = _stream(block, at, probes, self.chunk_rows, first_only)
-                    tasks.append(self._task(part, batch, side, probes, block, stream, slab))
+                    tasks.append(self._task(part, batch, side, probes, block, stream, want_output))
         yield from run_tasks(tasks, self.threads)
 
     def _task(
@@ -112,7 +110,7 @@ class Joiner:
         probed: _Probes,
         block: Block,
         stream: Callable[[], PairStream],
-        slab: Slab | None,
+        want_output: bool,
     ) -> Callable[[], Iterator[Found]]:
         def found() -> Iterator[Found]:
             room = np.empty(0, np.int32)
@@ -129,10 +127,10 @@ class Joiner:
                     if not len(kept):
                         continue
                 output = None
-                if slab is not None and side == "l":
-                    output = self.layout.pairs(batch.table, probe_rows, holder.table, stored, slab)
-                elif slab is not None:
-                    output = self.layout.pairs(holder.table, stored, batch.table, probe_rows, slab)
+                if want_output:
+                    mine, theirs = (batch.table, probe_rows), (holder.table, stored)
+                    both = (*mine, *theirs) if side == "l" else (*theirs, *mine)
+                    output = self.layout.pairs(*both)
                 if self.keep_rows:
                     probe_rows, stored = probe_rows.copy(), stored.copy()
                 yield Found(holder, probe_rows, stored, output)

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType
 
+from thetajoin.engine.layout import take_columns
 from thetajoin.engine.parts import Side
-from thetajoin.engine.slab import Slab
 from thetajoin.planner.cells import CellPlan
 from thetajoin.planner.targets import held_targets, streamed_targets
 from thetajoin.spark.pack import binary
@@ -42,7 +42,6 @@ def router(
         given = compiled.given[sides[0]]
         schema = pa.schema(list(given)[:-1]) if numbered else given
         schema = schema.append(pa.field("hash", pa.int64())) if with_hash else schema
-        slab = Slab()
         next_row = TaskContext.get().partitionId() << TASK_BITS if numbered else 0
         for chunk in chunks(batches, schema):
             hashes = None
@@ -64,7 +63,7 @@ def router(
                 for cell, rows in targets:
                     part = chunk
                     if len(rows) < chunk.num_rows:
-                        taken = slab.take(chunk.columns, rows)
+                        taken = take_columns(chunk, rows)
                         part = pa.RecordBatch.from_arrays(taken, schema=chunk.schema)
                     yield from sent(part, [cell], side == plan.held)
 
