@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from thetajoin.engine.stream import StreamJoin
     from thetajoin.errors import ThetaJoinError
     from thetajoin.many_inputs import join_many
+    from thetajoin.planner.route_plan import Routing
+    from thetajoin.planner.route_sample import routing
     from thetajoin.predicate import l, r
     from thetajoin.query.run import sql
     from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow
@@ -23,6 +25,8 @@ _HOME = {
     "join_agg": "api",
     "join_batches": "api",
     "join_many": "many_inputs",
+    "routing": "planner.route_sample",
+    "Routing": "planner.route_plan",
     "self_join": "api",
     "self_join_agg": "api",
     "sql": "query.run",
@@ -38,6 +42,7 @@ _HOME = {
 __all__ = [
     "CountWindow",
     "FullHistory",
+    "Routing",
     "StreamJoin",
     "ThetaJoinError",
     "TimeWindow",
@@ -48,6 +53,7 @@ __all__ = [
     "join_many",
     "l",
     "r",
+    "routing",
     "self_join",
     "self_join_agg",
     "sql",

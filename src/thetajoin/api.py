@@ -217,7 +217,7 @@ def explain(
         streaming = streams(left, right)
         left, right = empty_tables(left, right)
         routing = options.pop("routing", None)
-        units = options.pop("units", None) or units
+        units = options.pop("units", None) or getattr(routing, "units", None) or units
         options = engine_options(options)
     call = JoinCall(
         on, how, window, order_by, suffix, group_by=group_by, aggs=aggs, options=options

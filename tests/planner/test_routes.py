@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 import thetajoin as tj
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.errors import OptionError
-from thetajoin.planner.route_plan import RoutePlan, choose_route, explain_route
-from thetajoin.planner.routes import HashRoute
-from thetajoin.routing.copies import Copies
-from thetajoin.routing.hashing import hashes_of
-from thetajoin.routing.matrix import Grid
+from thetajoin.planner.route_keys import HashRoute
+from thetajoin.planner.route_plan import Routing, choose_route, explain_route
+from thetajoin.routes.copies import Copies
+from thetajoin.routes.hashing import hashes_of
+from thetajoin.routes.matrix import Grid
 
 UNITS = 1000
 SIDES = ("l", "r")
@@ -165,7 +165,7 @@ def test_the_routing_with_the_fewest_copies(on: str, more: dict, units: int, kin
     assert choose_route(join, units, "broadcast").kind == "broadcast"
     assert explain_route(join, units).startswith(kind)
     plan = choose_route(join, units)
-    assert RoutePlan.from_value(plan.to_value()) == plan
+    assert Routing.from_value(plan.to_value()) == plan
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_the_routing_with_the_fewest_copies(on: str, more: dict, units: int, kin
 )
 def test_what_is_no_routing_is_refused(value: Any) -> None:
     with pytest.raises(OptionError, match="not a routing"):
-        RoutePlan.from_value(value)
+        Routing.from_value(value)
 
 
 def test_units_are_even() -> None:
@@ -195,6 +195,9 @@ CONDITIONS = [
     "l.k = r.k AND ABS(l.x - r.x) <= 0.7",
     "l.k < r.k",
     "l.k < r.k OR l.v = r.v",
+    "l.k > r.v AND l.v <= r.k",
+    "l.x >= r.x AND l.k != r.k",
+    "l.k BETWEEN r.v AND r.k",
 ]
 
 
@@ -206,7 +209,7 @@ def batch(rows: list[tuple]) -> pa.RecordBatch:
     )
 
 
-def plans(join: CompiledJoin, units: int) -> list[RoutePlan]:
+def plans(join: CompiledJoin, units: int) -> list[Routing]:
     """Every routing that a join can have, also with frequent keys."""
     found = []
     for name in ("hash", "cells", "matrix"):
@@ -217,14 +220,26 @@ def plans(join: CompiledJoin, units: int) -> list[RoutePlan]:
     keys = [int(h) for h in hashes_of([np.array([0, 1, 10**12])], 3)]
     if any(plan.kind == "hash" for plan in found):
         hot = tuple((key, Grid(2, 2)) for key in keys)
-        found.append(RoutePlan("contrand", hot=hot))
+        found.append(Routing("contrand", hot=hot))
         banded = [plan for plan in found if plan.kind == "cells"]
         if banded:
             cells = banded[0]
             found.append(
-                RoutePlan("contrand", cells.point, cells.dim, cells.width, cells.floats, hot=hot)
+                Routing("contrand", cells.point, cells.dim, cells.width, cells.floats, hot=hot)
             )
-    return found
+    sample = batch([(i % 7 - 3, i % 5 - 2, (i % 11) / 2) for i in range(40)])
+    for how in ("inner", join.config.how):
+        try:
+            found.append(
+                choose_route(
+                    join,
+                    units,
+                    tj.routing(sample, sample, join.config.on, units=units, how=how),
+                )
+            )
+        except OptionError:
+            continue
+    return [plan for plan in found if plan.meets]
 
 
 @given(ROWS, ROWS, st.sampled_from(CONDITIONS), st.sampled_from([1, 4, 7]), st.data())

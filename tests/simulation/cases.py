@@ -20,7 +20,7 @@ from naive import Predicate, Row
 from thetajoin.aggregate.run import AggConfig
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.errors import OptionError
-from thetajoin.planner.route_plan import RoutePlan, choose_route
+from thetajoin.planner.route_plan import Routing, choose_route
 from thetajoin.spark.unit_spec import UnitSpec
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
@@ -178,13 +178,23 @@ class Join:
         return ("t", "t") if self.counted else None
 
     @property
-    def routing(self) -> RoutePlan:
+    def routing(self) -> Routing:
         """As asked where that can be, or by the join's own choice."""
+        return self.routings[0]
+
+    @property
+    def routings(self) -> list[Routing]:
+        """The routing, and those that may follow it at restarts."""
         join = _compiled(self.case, self.at, self.how, self.self_join)
         try:
-            return choose_route(join, self.units, self.asked)
+            if self.asked != "sampled":
+                return [choose_route(join, self.units, self.asked)]
+            chain = _sampled(self.case, self.how, self.units)
+            first = choose_route(join, self.units, chain[0])
+            follow = self.how == "inner" and all(plan.meets for plan in chain)
+            return [first, *(choose_route(join, self.units, p) for p in chain[1:] if follow)]
         except OptionError:
-            return choose_route(join, self.units)
+            return [choose_route(join, self.units)]
 
     def __str__(self) -> str:
         kind = "self-join" if self.self_join else self.how
@@ -192,6 +202,18 @@ class Join:
         lag = f", left rows {self.lag} ms behind" if self.lag else ""
         spread = f"{self.units} units by {self.routing.to_value()}"
         return f"{kind}{totals} ON {self.case.on}, {WINDOWS[self.at][0]}, {spread}{lag}"
+
+
+@cache
+def _sampled(case: Case, how: str, units: int) -> list[Routing]:
+    """Routings from samples, each with those before it."""
+    chain: list[Routing] = []
+    for seed in range(3):
+        rows = Rows(case, Random(seed)).draw(40)
+        sample = pa.Table.from_pylist(rows, case.schema)
+        before = chain[-1] if chain and how == "inner" and chain[-1].meets else None
+        chain.append(tj.routing(sample, sample, case.on, units=units, how=how, before=before))
+    return chain
 
 
 @cache
@@ -208,7 +230,7 @@ def draw_join(rng: Random) -> Join:
     at = rng.randrange(len(WINDOWS))
     kind = rng.random()
     units = rng.choice((1, 1, 1, 2, 2, 2, 2, 3, 3, 5))
-    asked = rng.choice((None, None, "broadcast", "matrix", "cells"))
+    asked = rng.choice((None, None, "broadcast", "matrix", "cells", "sampled", "sampled"))
     if kind < 0.25:
         # Self-joins, totals, or both.
         totals = bool(case.group) and kind > 0.13

@@ -20,6 +20,7 @@ from naive import Row
 from simulation.disk import Killed, damage, files_below
 from simulation.store import Handle, Version
 from simulation.world import Host, World
+from thetajoin.planner.route_plan import Routing
 from thetajoin.spark.pack import packer
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS, UNIT_OF
@@ -107,6 +108,7 @@ class Cluster:
         unit_class: type[JoinUnit],
         settings: Settings,
         pack: Pack = pack,
+        following: tuple[Routing, ...] = (),
     ) -> None:
         rng = world.rng
         self.world, self.rng, self.settings = world, rng, settings
@@ -119,6 +121,7 @@ class Cluster:
         self.rows: list[tuple[Any, ...]] = []
         self.numbers: list[str] = []
         self._schemas = [spec.schema("left"), spec.schema("right")]
+        self._following = [spec.routing, *following]
         self._start_driver()
 
     def _new_host(self) -> Host:
@@ -127,8 +130,12 @@ class Cluster:
         return Host(folder)
 
     def _start_driver(self) -> None:
-        """A driver names its join anew."""
-        self.spec = replace(self._template, label=f"{self.rng.getrandbits(48):012x}")
+        """A driver names its join anew, and may spread rows in another way from now on."""
+        if hasattr(self, "spec") and len(self._following) > 1 and self.rng.random() < 0.5:
+            self.world.count("routing changed")
+            self._following.pop(0)
+        label = f"{self.rng.getrandbits(48):012x}"
+        self.spec = replace(self._template, label=label, routing=self._following[0])
         self.spec.__dict__["config"] = self._template.config
 
     # A micro-batch

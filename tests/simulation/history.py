@@ -81,7 +81,9 @@ def _run(outcome: Outcome, batches: list[MicroBatch], world: World, settings: Se
     with world, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a disk that is full
         world.reuse(settings.reuse)
-        cluster = Cluster(world, unit_spec(join), Totals if join.totals else JoinUnit, settings)
+        kind = Totals if join.totals else JoinUnit
+        following = tuple(join.routings[1:])
+        cluster = Cluster(world, unit_spec(join), kind, settings, following=following)
         for batch in batches:
             cluster.run(batch)
     world.count("disk full at a write", world.disk.full)

@@ -75,11 +75,13 @@ class JoinState:
         *,
         last: bool = False,
         homes: tuple[int, int] | None = None,
+        store: bool = True,
     ) -> Step:
         """Take new rows in, without storing them.
 
         homes: how many rows of each side, from the first, are counted where they are late: copies
-        of the others are elsewhere too.
+        of the others are elsewhere too. Without `store` the rows meet what is stored and no new
+        row, and are not kept: they are stored elsewhere.
         """
         join = self.join
         given: dict[Side, pa.RecordBatch] = {}
@@ -107,7 +109,11 @@ class JoinState:
             firsts[side] += start
         arrivals: dict[Side, Arrival] = {}
         for side in SIDES:
-            kept, numbers = self._share_of(side, batches, firsts[side])
+            if store:
+                kept, numbers = self._share_of(side, batches, firsts[side])
+            else:
+                kept = batches[side].where(np.zeros(len(batches[side]), np.bool_))
+                numbers = Arrivals.dense(firsts[side], 0)
             arrivals[side] = Arrival(
                 batches[side],
                 firsts[side],

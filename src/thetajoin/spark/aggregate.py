@@ -136,7 +136,7 @@ def _from_stream(
     )
     output = spark_schema(spec, left, right)
     totals = in_units(left, right, unit_spec, TotalsUnit(unit_spec), output)
-    return observed(totals, unit_spec.units).drop(METRICS).toDF(*output.names)
+    return observed(totals).drop(METRICS).toDF(*output.names)
 
 
 def _with_table(left: Any, right: Any, config: AggConfig, spec: AggSpec) -> Any:

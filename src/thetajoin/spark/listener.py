@@ -119,8 +119,7 @@ def unit_numbers(progress: Any) -> list[tuple[str, dict[str, Any]]]:
         (join, json.loads(text))
         for join, columns in sorted((given.get("observedMetrics") or {}).items())
         if join.startswith(METRIC)
-        for name, text in columns.items()
-        if name.startswith("unit_") and text
+        for text in columns.get("units") or []
     ]
 
 

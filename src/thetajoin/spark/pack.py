@@ -2,6 +2,7 @@
 
 A blob is of one side. Where a row has copies in several units, those that are not at home travel
 in blobs of their own (`VISITING` more than the side), so that a unit knows what it must not count.
+Units of an older routing are sent rows that they only probe with (`PROBING` more than the side).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from thetajoin.errors import DataError
 from thetajoin.ipc import from_ipc, to_ipc
 from thetajoin.kernels.order import gather, is_sorted, order_of
 from thetajoin.limits import limits
-from thetajoin.routing.fingerprint import Fingerprints, fingerprints
+from thetajoin.routes.copies import Copies
+from thetajoin.routes.fingerprint import Fingerprints, fingerprints
 from thetajoin.spark.tables.worker import compiled_of, gathered
 from thetajoin.spark.tasks import schema_of
 from thetajoin.spark.unit_keys import UNIT_KEYS
@@ -28,7 +30,7 @@ from thetajoin.spark.unit_spec import UnitSpec
 # The columns behind a blob's own: its rows' fingerprints.
 PRINTS = ("__thetajoin_print_0", "__thetajoin_print_1")
 PACKED = schema_of(unit=IntegerType(), side=ByteType(), blob=BinaryType())
-VISITING = 2
+VISITING, PROBING = 2, 4
 # Messages are given to Spark in batches of about so many bytes: each costs it a millisecond or two.
 SENT_BYTES = 4 << 20
 
@@ -80,20 +82,33 @@ def _dealt(
     group: list[pa.RecordBatch], side: int, spec: UnitSpec
 ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
     """For each unit, the rows that are at home there, if only none, and those that visit it."""
-    join = compiled_of(spec)
-    rows = gathered(group, join.given[SIDES[side]])
-    copies = spec.routing.route(join, spec.units).copies(rows, SIDES[side])
+    join, of = compiled_of(spec), SIDES[side]
+    rows = gathered(group, join.given[of])
+    first = 0
+    for older in spec.routing.older:
+        copies = older.route(join, spec.units).copies(rows, of)._replace(home=None)
+        for unit, visiting, mine in _parted(rows, copies, older.places(spec.units)):
+            if not visiting:
+                yield UNIT_KEYS[first + unit], side + PROBING, mine
+        first += older.places(spec.units)
+    copies = spec.routing.route(join, spec.units).copies(rows, of)
+    for unit, visiting, mine in _parted(rows, copies, spec.routing.places(spec.units)):
+        if mine.num_rows or not visiting:
+            yield UNIT_KEYS[first + unit], side + VISITING * visiting, mine
+
+
+def _parted(
+    rows: pa.RecordBatch, copies: Copies, units: int
+) -> Iterator[tuple[int, bool, pa.RecordBatch]]:
+    """Each unit twice: with the rows that are at home there, and with those that visit it."""
     places = 2 * copies.units.astype(np.int64)
     if copies.home is not None:
         places += ~copies.home
     order = order_of(places)
-    ends = np.searchsorted(gather(places, order), np.arange(2 * spec.units + 1)).tolist()
+    ends = np.searchsorted(gather(places, order), np.arange(2 * units + 1)).tolist()
     dealt = rows.take(pa.array(gather(copies.rows, order)))
     for place, (start, end) in enumerate(pairwise(ends)):
-        visiting = place % 2
-        if end > start or not visiting:
-            head = UNIT_KEYS[place // 2], side + VISITING * visiting
-            yield *head, dealt.slice(start, end - start)
+        yield place // 2, bool(place % 2), dealt.slice(start, end - start)
 
 
 def _bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -22,7 +22,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from thetajoin.engine.call import JoinCall, refuse_endless
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
-from thetajoin.planner.route_plan import DEFAULT_UNITS, choose_route
+from thetajoin.planner.route_plan import DEFAULT_UNITS, Routing, check_units, choose_route
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.housekeeping import look_after
 from thetajoin.spark.pack import PACKED, packer
@@ -99,10 +99,15 @@ def spread_over_units(df: Any, join: CompiledJoin, asked: Any, routing: Any) -> 
     The number is as asked, or the same on every machine: a checkpoint holds the state of so many
     units, and must be readable elsewhere.
     """
-    units = DEFAULT_UNITS if asked is None else asked
-    if isinstance(units, bool) or not isinstance(units, int) or not 1 <= units <= len(UNIT_KEYS):
-        raise OptionError(f"units={units!r}: must be a whole number from 1 to {len(UNIT_KEYS)}")
+    if asked is None and isinstance(routing, Routing):
+        asked = routing.units
+    units = DEFAULT_UNITS if asked is None else check_units(asked)
     chosen = choose_route(join, units, routing)
+    if chosen.all_places(units) > len(UNIT_KEYS):
+        raise OptionError(
+            f"this routing has been changed too often: its {len(chosen.older) + 1} versions need "
+            f"{chosen.all_places(units)} units, and there are {len(UNIT_KEYS)}"
+        )
     # What all units get, no unit of a full join could be done with alone.
     alone = join.config.how == "full" and not chosen.meets
     if alone and asked is None:
@@ -203,19 +208,16 @@ def _finished(
             delay = left.schema[field.name].metadata[WATERMARK]
             metadata = {WATERMARK: delay, LAG: max(spec.lags) + compiled.clock.reach["l"]}
         columns.append(F.col(name).alias(field.name, metadata=metadata))
-    return observed(joined, spec.units).select(*columns)
+    return observed(joined).select(*columns)
 
 
-def observed(joined: Any, units: int) -> Any:
+def observed(joined: Any) -> Any:
     """Observe the units' numbers, and drop the rows that carry them.
 
-    `unit_0` and so on are a unit's numbers as JSON; `late_rows` is there as a number of its own,
-    because what is lost should be seen by whoever looks.
+    `units` is a list of their numbers as JSON; `late_rows` is there as a number of its own, because
+    what is lost should be seen by whoever looks.
     """
     mark = F.col(METRICS)
-    numbers = [
-        F.max(F.when(mark.startswith(f'{{"unit": {unit},'), mark)).alias(f"unit_{unit}")
-        for unit in range(units)
-    ]
+    numbers = F.collect_list(mark).alias("units")
     late = F.sum(F.get_json_object(mark, "$.late_rows").cast("long")).alias("late_rows")
-    return joined.observe(f"thetajoin_{next(_numbers)}", *numbers, late).where(mark.isNull())
+    return joined.observe(f"thetajoin_{next(_numbers)}", numbers, late).where(mark.isNull())

@@ -28,7 +28,7 @@ from thetajoin.engine.step import Step
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.ipc import batch_from_ipc, to_ipc
 from thetajoin.spark.cache import SegmentCache
-from thetajoin.spark.pack import VISITING, unpack, unpack_ordered
+from thetajoin.spark.pack import PROBING, VISITING, unpack, unpack_ordered
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.tasks import set_aside
 from thetajoin.spark.unit_keys import UNIT_OF
@@ -38,7 +38,7 @@ from thetajoin.window.windows import TimeWindow
 METRICS = "__thetajoin_metrics"
 ARRIVALS = b"thetajoin.arrivals"
 # Units whose join a Python worker keeps at hand.
-REMEMBERED = 16
+REMEMBERED = 256
 # Output rows that are worth a batch of their own.
 FRAME_ROWS = 1 << 16
 
@@ -141,7 +141,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         if not self._spec.self_join:
             right, homes_right = self._unpacked(state, blobs, 1)
         if left.num_rows or right.num_rows:
-            step = state.begin(left, right, homes=(homes, homes_right))
+            placed_before = unit < self._spec.older_places
+            step = state.begin(left, right, homes=(homes, homes_right), store=not placed_before)
             # The state store's socket is idle while the units probe: write the rows meanwhile.
             writer = threading.Thread(target=self._write_rows, args=(loaded, step.blocks))
             writer.start()
@@ -172,10 +173,9 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             order_by = state.join.config.order_by or (None, None)
             rows = unpack_ordered(blobs[side], schema, order_by[side])
             return rows, rows.num_rows
-        home, visiting = (unpack(blobs[side + more], schema) for more in (0, VISITING))
-        if not visiting.num_rows:
-            return home, home.num_rows
-        return concat_batches([home, visiting]), home.num_rows
+        home, *others = (unpack(blobs[side + more], schema) for more in (0, VISITING, PROBING))
+        others = [rows for rows in others if rows.num_rows]
+        return concat_batches([home, *others]) if others else home, home.num_rows
 
     def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
         """What the new rows cause; they are stored when it is exhausted."""
@@ -318,8 +318,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
 
 
 def _no_blobs() -> dict[int, list[bytes]]:
-    """Blobs by side, those of rows that are at home here and of visiting ones."""
-    return {side + more: [] for more in (0, VISITING) for side in (0, 1)}
+    """Blobs by side: of rows that are at home here, of visiting ones, of those that only probe."""
+    return {side + more: [] for more in (0, VISITING, PROBING) for side in (0, 1)}
 
 
 def rows_blob(block: Block) -> bytes:

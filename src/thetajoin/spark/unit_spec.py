@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,9 +16,9 @@ from thetajoin.engine.layout import How
 from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
 from thetajoin.engine.state import JoinState
-from thetajoin.errors import SnapshotError, ThetaJoinError
+from thetajoin.errors import OptionError, SnapshotError, ThetaJoinError
 from thetajoin.ipc import schema_from_bytes, schema_to_bytes
-from thetajoin.planner.route_plan import BROADCAST, RoutePlan
+from thetajoin.planner.route_plan import BROADCAST, Routing
 from thetajoin.predicate import compile_condition, condition_text
 from thetajoin.predicate.canonical import canonical
 from thetajoin.registry import AUTO, PO_JOIN
@@ -54,7 +54,7 @@ class UnitSpec:
     label: str
     units: int = 1
     # Which units a row is sent to.
-    routing: RoutePlan = BROADCAST
+    routing: Routing = BROADCAST
     # How far behind the watermark, in microseconds, rows of each side may be and not be late: those
     # of another join carry the time of their older half.
     lags: tuple[int, int] = (0, 0)
@@ -96,6 +96,11 @@ class UnitSpec:
             **({} if self.totals is None else {"aggregates": _plain(self.totals)}),
         }
 
+    @cached_property
+    def older_places(self) -> int:
+        """Units of routings before this one: they keep what they have and store nothing."""
+        return sum(plan.places(self.units) for plan in self.routing.older)
+
     def check_identity(self, saved: dict[str, Any]) -> None:
         """Refuse state that another join has written; another way to write this one is none."""
         if saved == self.identity:
@@ -104,6 +109,8 @@ class UnitSpec:
             # Checkpoints from before there were routings are of the only way there was.
             was = saved.get(what, "broadcast") if what == "routing" else saved.get(what)
             if was == now or self._same(what, was, now):
+                continue
+            if what == "routing" and self._goes_on(was):
                 continue
             if what == "number of units":
                 raise SnapshotError(
@@ -121,6 +128,15 @@ class UnitSpec:
                 f"{was!r} and is now {now!r}; use a new checkpointLocation, or the join it was "
                 "made with"
             )
+
+    def _goes_on(self, was: Any) -> bool:
+        """Whether the routing is one that followed the checkpoint's."""
+        try:
+            before = Routing.from_value(was)
+        except OptionError:
+            return False
+        chain = (*before.older, replace(before, older=()))
+        return len(chain) <= len(self.routing.older) and self.routing.older[: len(chain)] == chain
 
     @staticmethod
     def _as_passed(routing: Any) -> str:

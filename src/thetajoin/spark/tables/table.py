@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from thetajoin.engine.block import empty_batch
 from thetajoin.limits import limits
-from thetajoin.routing.fingerprint import fingerprints
+from thetajoin.routes.fingerprint import fingerprints
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.sent import Sent, collected, send, sendable_bytes
 from thetajoin.spark.statistics import estimated_bytes

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64, float_values
-from thetajoin.routing.copies import Copies
-from thetajoin.routing.hashing import UInt64, hashes_of, units_of
+from thetajoin.routes.copies import Copies
+from thetajoin.routes.hashing import UInt64, hashes_of, units_of
 
 # An interval that reaches this many times as many cells as there are units goes to all of them.
 MOST_CELLS = 4

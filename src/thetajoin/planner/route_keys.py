@@ -1,8 +1,8 @@
 """Where a row of a streaming join goes: the keys a routing needs, from a compiled join.
 
-`routing` has the functions from keys to units, and `planner.route_plan` chooses among them; here
-rows become the keys that they are given. In every one of these routings a unit is a join of its
-own of what it is sent, and any two rows that match meet in exactly one unit.
+`thetajoin.routes` has the functions from keys to units, and `planner.route_plan` chooses among them;
+here rows become the keys that they are given. In every one of these routings a unit is a join of
+its own of what it is sent, and any two rows that match meet in exactly one unit.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.parts import Part, Side
+from thetajoin.engine.parts import OTHER, Part, Side
 from thetajoin.engine.rows import PartRows, make_batch
 from thetajoin.index.interval import Interval
-from thetajoin.routing.cells import Cells, copies_of_intervals, units_of_points
-from thetajoin.routing.copies import Copies
-from thetajoin.routing.fingerprint import fingerprints
-from thetajoin.routing.hashing import Int32, UInt64, hashes_of, units_of
-from thetajoin.routing.matrix import Grid
+from thetajoin.planner.facets import Facet, Sight
+from thetajoin.routes.cells import Cells, copies_of_intervals, units_of_points
+from thetajoin.routes.copies import Copies
+from thetajoin.routes.fingerprint import fingerprints
+from thetajoin.routes.hashing import Int32, UInt64, hashes_of, units_of
+from thetajoin.routes.matrix import Grid
+from thetajoin.routes.ranges import BoxTree
 
 # Places of a part's keys: of the left row and of the right one, which must be equal.
 Equal = tuple[int, int]
@@ -189,3 +192,58 @@ class MatrixRoute:
     def copies(self, rows: pa.RecordBatch, side: Side) -> Copies:
         """By all that a row holds: nothing else spreads rows whatever the condition is."""
         return self.grid.copies(_whole_rows(rows), side)
+
+
+@dataclass(frozen=True)
+class RangeRoute:
+    """One copy of each row of side `point`, in the box of its keys; others go where they reach."""
+
+    join: CompiledJoin
+    point: Side
+    keys: tuple[str, ...]
+    boxes: BoxTree
+
+    def copies(self, rows: pa.RecordBatch, side: Side) -> Copies:
+        """By the only part that the condition has."""
+        (part,) = _keyed(self.join, rows, side)
+        alone = _alone(rows, part.rows, self.boxes.units)
+        hashes = _whole_rows(rows, None if alone is None else part.rows)
+        if side == self.point:
+            made = self.boxes.held(held_keys(self.join, side, self.keys, part), hashes)
+        else:
+            asked = asked_keys(self.join, self.point, self.keys, part)
+            made = self.boxes.streamed(*asked, hashes)
+        made = made._replace(rows=part.rows[made.rows])
+        return made if alone is None else Copies.joined([made, alone])
+
+
+def bounded_keys(join: CompiledJoin, side: Side) -> dict[str, Facet]:
+    """The keys of a side that the other bounds, by their SQL; times are left out, for they grow."""
+    part, found = join.parts[0], {}
+    for facet in Sight(part).facets(side):
+        if facet.column < len(part.keys[side]):
+            expr = part.keys[side][facet.column].expr
+            if not pa.types.is_temporal(expr.type):
+                found[expr.sql()] = facet
+    return found
+
+
+def held_keys(join: CompiledJoin, side: Side, names: tuple[str, ...], part: PartRows) -> Int64:
+    """Some keys of held rows, a row for each key."""
+    columns = Sight(join.parts[0]).columns(side, part)
+    facets = bounded_keys(join, side)
+    return np.vstack([columns[facets[name].column] for name in names])
+
+
+def asked_keys(
+    join: CompiledJoin, held: Side, names: tuple[str, ...], part: PartRows
+) -> tuple[Int64, Int64]:
+    """What rows of the other side ask of these keys: both ends, a row for each key."""
+    columns = Sight(join.parts[0]).columns(OTHER[held], part)
+    facets = bounded_keys(join, held)
+    asked = [facets[name].rows(columns) for name in names]
+    open_low = np.full(len(part), INT64_MIN, np.int64)
+    open_high = np.full(len(part), INT64_MAX, np.int64)
+    low = [open_low if interval.low is None else interval.low for interval in asked]
+    high = [open_high if interval.high is None else interval.high for interval in asked]
+    return np.vstack(low), np.vstack(high)

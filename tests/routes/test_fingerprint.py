@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thetajoin.routing.fingerprint import fingerprints
+from thetajoin.routes.fingerprint import fingerprints
 
 LISTS = pa.list_(pa.int64())
 # For each type, values that differ.
@@ -95,7 +95,7 @@ def test_the_order_depends_on_the_rows_alone(rows: list[tuple[int, float | None]
 
 
 def test_equal_first_lanes_are_ordered_by_the_second() -> None:
-    from thetajoin.routing.fingerprint import Fingerprints
+    from thetajoin.routes.fingerprint import Fingerprints
 
     first = np.array([5, 5, 1, 5], np.uint64)
     second = np.array([9, 2, 7, 2], np.uint64)

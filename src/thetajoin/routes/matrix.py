@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from thetajoin.routing.copies import Copies
-from thetajoin.routing.hashing import UInt64, units_of
+from thetajoin.routes.copies import Copies
+from thetajoin.routes.hashing import UInt64, units_of
 
 
 class Grid(NamedTuple):

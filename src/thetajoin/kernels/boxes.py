@@ -1,0 +1,63 @@
+"""A tree of boxes over a few keys: which box a row lies in, and which boxes an interval reaches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from thetajoin.kernels.jit import kernel
+
+# Nodes that may wait while one is looked at: the tree is halved at each level.
+DEEPEST = 128
+
+
+@kernel
+def boxes_of(values, axis, cuts, left, right, box_low, box_high, out):
+    """The leaf of each column of `values` (a row for each key), or -1 where its box lacks it.
+
+    A node with ``axis < 0`` is a leaf; otherwise keys below its cut are to its left.
+    """
+    keys = values.shape[0]
+    for row in range(values.shape[1]):
+        node = 0
+        while axis[node] >= 0:
+            node = left[node] if values[axis[node], row] < cuts[node] else right[node]
+        inside = True
+        for key in range(keys):
+            value = values[key, row]
+            inside &= box_low[key, node] <= value <= box_high[key, node]
+        out[row] = node if inside else -1
+
+
+@kernel
+def boxes_reached(low, high, axis, left, right, box_low, box_high, count, found):
+    """The leaves whose boxes each row's intervals reach, all of row 0, then of row 1, and so on.
+
+    ``count[row]`` is how many; `found` is filled if it is large enough, and the number returned.
+    """
+    keys = low.shape[0]
+    waiting = np.empty(DEEPEST, np.int32)
+    total = 0
+    for row in range(low.shape[1]):
+        before = total
+        waiting[0] = 0
+        depth = 1
+        while depth:
+            depth -= 1
+            node = waiting[depth]
+            reaches = True
+            for key in range(keys):
+                if low[key, row] > box_high[key, node] or high[key, row] < box_low[key, node]:
+                    reaches = False
+                    break
+            if not reaches:
+                continue
+            if axis[node] < 0:
+                if total < found.size:
+                    found[total] = node
+                total += 1
+            else:
+                waiting[depth] = right[node]
+                waiting[depth + 1] = left[node]
+                depth += 2
+        count[row] = total - before
+    return total
