@@ -130,7 +130,7 @@ def _plain(streams: Streams) -> Any:
     )
 
 
-def _batches(
+def batches_of(
     df: Any, warm: int, measured: int, checkpoint: Path, mode: str = "append"
 ) -> list[Any]:
     """Progress of a query's batches after the warm-up."""
@@ -151,13 +151,14 @@ def _batches(
         query.stop()
 
 
-def _rate(batches: list[Any]) -> float:
+def rows_per_s(batches: list[Any]) -> float:
     """Rows a second, from the median batch."""
     rows = statistics.median(p.numInputRows for p in batches)
     return float(rows / statistics.median(p.durationMs["triggerExecution"] for p in batches) * 1000)
 
 
-def _checkpoint() -> Iterator[Path]:
+def checkpoints() -> Iterator[Path]:
+    """A folder for each query; all are removed at the end."""
     root = Path(tempfile.mkdtemp(prefix="thetajoin-bench-"))
     number = 0
     try:
@@ -184,16 +185,16 @@ def alternating(
     queries: dict[str, Callable[[], Any]], window: int, rows: int, mode: dict[str, str]
 ) -> dict[str, Any]:
     """Rows a second of each query, in turns, after a round of each for Spark's compiler."""
-    places = _checkpoint()
+    places = checkpoints()
     rates: dict[str, list[float]] = {name: [] for name in queries}
     taken: dict[str, list[list[int]]] = {name: [] for name in queries}
     for turn in range(1 + ROUNDS):
         for name, query in queries.items():
             warm = _fill(window, rows) + (0 if turn else WARM)
             how = mode.get(name, "append")
-            batches = _batches(query(), warm, MEASURED, next(places), mode=how)
+            batches = batches_of(query(), warm, MEASURED, next(places), mode=how)
             if turn:
-                rates[name].append(_rate(batches))
+                rates[name].append(rows_per_s(batches))
                 taken[name].append([p.durationMs["triggerExecution"] for p in batches])
     found: dict[str, Any] = {name: statistics.median(kept) for name, kept in rates.items()}
     return {**found, "rates": rates, "ms": taken}
@@ -221,22 +222,22 @@ def _many(cores: int, scale: float) -> Iterator[dict[str, Any]]:
 
     Each turn goes on from the windows of the last.
     """
-    session, places = spark_on(cores), _checkpoint()
+    session, places = spark_on(cores), checkpoints()
     window, rows = int(WINDOW * scale), int(BATCH * scale)
     place = next(places)
 
     def batches(warm: int, measured: int) -> list[Any]:
         df = joined(Streams(session, rows, window, 100.0), window)
         counted = df.groupBy().agg({"b": "sum", "*": "count"})
-        return _batches(counted, warm, measured, place, mode="complete")
+        return batches_of(counted, warm, measured, place, mode="complete")
 
     batches(_fill(window, rows), 1)
     while True:
         before, begun = _cpu(), time.perf_counter()
         taken = batches(1, 2)
         yield {
-            "rows_per_s": _rate(taken),
-            "pairs": [sum(unit["pairs"] for unit in _units(p)) for p in taken],
+            "rows_per_s": rows_per_s(taken),
+            "pairs": [sum(unit["pairs"] for unit in units_in(p)) for p in taken],
             "cpu_s_per_wall_s": (_cpu() - before) / (time.perf_counter() - begun),
         }
 
@@ -303,34 +304,34 @@ def _constant_key(cores: int, scale: float) -> dict[str, Any]:
     """
     from thetajoin.spark.session import PROVIDER
 
-    session, places = spark_on(cores), _checkpoint()
+    session, places = spark_on(cores), checkpoints()
     window, probes = int(50_000 * scale), 200
     ours = Streams(session, int(BATCH * scale), window, 1.0)
-    join = _rate(_batches(joined(ours, window), 6, MEASURED, next(places)))
+    join = rows_per_s(batches_of(joined(ours, window), 6, MEASURED, next(places)))
     session.conf.set(PROVIDER, SPARKS_DEFAULT_STORE)
     streams = Streams(session, probes, window, 1.0)
     left = streams.side(1, window).where(f"id < {window}").selectExpr("*", "1 AS key")
     right = streams.side(2, probes).selectExpr("1 AS key", "id AS id2", "a AS a2", "b AS b2")
     both = left.join(right, "key").where("a < a2 AND b > b2")
-    batches = _batches(both, 2, 3, next(places))
+    batches = batches_of(both, 2, 3, next(places))
     ms = statistics.median(p.durationMs["triggerExecution"] for p in batches)
     return {"join": join, "constant_key": probes / ms * 1000, "ms": ms}
 
 
 def _recovery(cores: int, scale: float) -> dict[str, Any]:
     """From the start of a query that was ended to its first batch, full windows against empty."""
-    session, places = spark_on(cores), _checkpoint()
+    session, places = spark_on(cores), checkpoints()
     window, rows = int(WINDOW * scale), int(BATCH * scale)
     streams = Streams(session, rows, window, 1.0)
     place = next(places)
-    batches = _batches(joined(streams, window), _fill(window, rows), 1, place)
-    units = _units(batches[-1])
+    batches = batches_of(joined(streams, window), _fill(window, rows), 1, place)
+    units = units_in(batches[-1])
     stored = sum(unit["stored_rows"] for unit in units)
     held = sum(unit["state_bytes"] for unit in units)
 
     def first_batch(checkpoint: Path) -> float:
         begun = time.perf_counter()
-        _batches(joined(streams, window), 0, 1, checkpoint)
+        batches_of(joined(streams, window), 0, 1, checkpoint)
         return time.perf_counter() - begun
 
     times: dict[str, list[float]] = {"full": [], "empty": []}
@@ -345,7 +346,7 @@ def _recovery(cores: int, scale: float) -> dict[str, Any]:
     }
 
 
-def _units(progress: Any) -> list[dict[str, Any]]:
+def units_in(progress: Any) -> list[dict[str, Any]]:
     """Each unit's numbers of a batch."""
     from thetajoin.spark.listener import unit_numbers
 

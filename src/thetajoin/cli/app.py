@@ -94,9 +94,9 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            help="engine, aggregates, structures, spark-stream, spark-batch, partitionings, "
-            "faults, mutation, soak (--batches), fuzz (--cases --seed --jobs --spark --first), "
-            "simulate (--histories --seed --jobs)."
+            help="engine, aggregates, structures, spark-stream, spark-batch, scale-out, "
+            "partitionings, faults, mutation, soak (--batches), "
+            "fuzz (--cases --seed --jobs --spark --first), simulate (--histories --seed --jobs)."
         ),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -26,6 +26,7 @@ NAMES = {
     "faults": "thetajoin.bench.faults",
     "fuzz": "thetajoin.bench.fuzz",
     "mutation": "thetajoin.bench.mutation",
+    "scale-out": "thetajoin.bench.scale_out",
     "simulate": "thetajoin.bench.simulate",
     "soak": "thetajoin.bench.soak",
     "spark-batch": "thetajoin.bench.spark_batch",
@@ -33,7 +34,7 @@ NAMES = {
     **registry.BENCHMARKS,
 }
 # These look at the processes of the machine.
-LINUX_ONLY = ("faults", "mutation", "soak", "spark-stream")
+LINUX_ONLY = ("faults", "mutation", "scale-out", "soak", "spark-stream")
 
 
 def run_benchmark(

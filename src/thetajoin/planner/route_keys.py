@@ -1,8 +1,8 @@
 """Where a row of a streaming join goes: the keys a routing needs, from a compiled join.
 
-`thetajoin.routes` has the functions from keys to units, and `planner.route_plan` chooses among them;
-here rows become the keys that they are given. In every one of these routings a unit is a join of
-its own of what it is sent, and any two rows that match meet in exactly one unit.
+`thetajoin.routes` has the functions from keys to units, and `planner.route_plan` chooses among
+them; here rows become the keys that they are given. In every one of these routings a unit is a join
+of its own of what it is sent, and any two rows that match meet in exactly one unit.
 """
 
 from __future__ import annotations

@@ -77,6 +77,9 @@ class Loaded:
     # Spark's watermark, in microseconds, when the unit was last called.
     watermark: int | None = None
     origin: str = "state"
+    # Rows and bytes that this micro-batch brought.
+    received: int = 0
+    received_bytes: int = 0
     failure: BaseException | None = None
 
 
@@ -159,6 +162,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 yield from map(frame, state.advance_to(loaded.watermark - max(lags)))
             self._set_timer(loaded, watermark + 1)
         self._save(unit, loaded)
+        loaded.received = left.num_rows + (0 if self._spec.self_join else right.num_rows)
+        loaded.received_bytes = sum(len(blob) for given in blobs.values() for blob in given)
         seconds = time.perf_counter() - begun
         # Where every unit sees every row, the first one counts them.
         counts = self._spec.routing.meets or unit == 0
@@ -406,6 +411,8 @@ def metrics_frame(
         "window_right": stores["r"].rows,
         "segments": len(stores["l"].segments) + len(stores["r"].segments),
         "index_bytes": stores["l"].index_bytes + stores["r"].index_bytes,
+        "received": loaded.received,
+        "received_bytes": loaded.received_bytes,
         "stored_rows": sum(entry.rows for entry in loaded.entries),
         "state_bytes": sum(entry.size for entry in loaded.entries),
         "from": loaded.origin,
