@@ -89,6 +89,14 @@ def test_every_row_has_one_unit() -> None:
     assert alternatives[1:3] == others[1:3] == there[1:3]
 
 
+def test_a_row_of_a_self_join_has_one_unit_whatever_role_it_can_play() -> None:
+    rows = pa.record_batch({"k": [2, 2], "p": [None, 1], "q": [1, None]})
+    on = "l.k = r.k AND ABS(l.p - r.q) <= 1"
+    join = CompiledJoin(JoinConfig(on, rows.schema, rows.schema, self_join=True))
+    first, second = HashRoute(join, UNITS).copies(rows, "l").units.tolist()
+    assert first == second
+
+
 NARROW = pa.schema({"k": pa.int64(), "v": pa.int64(), "x": pa.float64(), "t": pa.timestamp("us")})
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from naive import Row
+from simulation.cases import millis
 from simulation.disk import Killed, damage, files_below
 from simulation.store import Handle, Version
 from simulation.world import Host, World
@@ -121,6 +122,7 @@ class Cluster:
         self.rows: list[tuple[Any, ...]] = []
         self.numbers: list[str] = []
         self._schemas = [spec.schema("left"), spec.schema("right")]
+        self._watermark = 0
         self._following = [spec.routing, *following]
         self._start_driver()
 
@@ -131,9 +133,10 @@ class Cluster:
 
     def _start_driver(self) -> None:
         """A driver names its join anew, and may spread rows in another way from now on."""
-        if hasattr(self, "spec") and len(self._following) > 1 and self.rng.random() < 0.5:
-            self.world.count("routing changed")
-            self._following.pop(0)
+        self._may_change = hasattr(self, "spec") and self.rng.random() < 0.6
+        self._name_join()
+
+    def _name_join(self) -> None:
         label = f"{self.rng.getrandbits(48):012x}"
         self.spec = replace(self._template, label=label, routing=self._following[0])
         self.spec.__dict__["config"] = self._template.config
@@ -152,12 +155,18 @@ class Cluster:
         for at in range(self.partitions):
             self.rows += done[at].rows
             self.numbers += done[at].numbers
+        self._watermark = batch.watermark
         if self.rng.random() < self.settings.restart:
             self._restart()
         self._between()
 
     def _run(self, batch: MicroBatch) -> dict[int, Done]:
         """Every task until it is done, in any order."""
+        if self._may_change and len(self._following) > 1 and self._suits(batch):
+            self.world.count("routing changed")
+            self._following.pop(0)
+            self._name_join()
+            self._may_change = False
         tasks = self._shuffled(batch)
         done: dict[int, Done] = {}
         while tasks:
@@ -174,6 +183,14 @@ class Cluster:
             if self.rng.random() < self.settings.between / 3:
                 self._between()
         return done
+
+    def _suits(self, batch: MicroBatch) -> bool:
+        """Whether units can begin with it: without rows there are none, and none knows yet of
+        time, so that no row may be late."""
+        rows = batch.left if self.spec.self_join else [*batch.left, *batch.right]
+        times = [row["t"] for row in rows if row["t"] is not None]
+        late = self._timed and any(millis(time) < self._watermark for time in times)
+        return bool(rows) and not late
 
     def _shuffled(self, batch: MicroBatch) -> list[Task]:
         """The tasks of a micro-batch with what each is sent."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.parts import OTHER, Part, Side
+from thetajoin.engine.parts import OTHER, SIDES, Part, Side
 from thetajoin.engine.rows import PartRows, make_batch
 from thetajoin.index.interval import Interval
 from thetajoin.planner.facets import Facet, Sight
@@ -102,12 +102,17 @@ class HashRoute:
         parts = _keyed(self.join, rows, side)
         found = np.full(rows.num_rows, -1, np.int32)
         hashes = np.zeros(rows.num_rows, np.uint64)
-        at = 0 if side == "l" else 1
-        for part, equal in zip(parts, self._equal, strict=True):
-            if len(part):
-                made = hashes_of([part.keys[pair[at]] for pair in equal], len(part))
-                found[part.rows] = units_of(made, self.units)
-                hashes[part.rows] = made
+        # A row of a self-join may be able to match in one role only; its key is the same in both.
+        roles: tuple[Side, ...] = SIDES if self.join.config.self_join else (side,)
+        for role in roles:
+            for part, equal in zip(
+                parts if role == side else _keyed(self.join, rows, role), self._equal, strict=True
+            ):
+                if len(part):
+                    keys = [part.keys[pair[SIDES.index(role)]] for pair in equal]
+                    made = hashes_of(keys, len(part))
+                    found[part.rows] = units_of(made, self.units)
+                    hashes[part.rows] = made
         alone = np.flatnonzero(found < 0).astype(np.int32)
         if alone.size:
             found[alone] = units_of(_whole_rows(rows, alone), self.units)
