@@ -230,7 +230,9 @@ def draw_join(rng: Random) -> Join:
     at = rng.randrange(len(WINDOWS))
     kind = rng.random()
     units = rng.choice((1, 1, 1, 2, 2, 2, 2, 3, 3, 5))
-    asked = rng.choice((None, None, "broadcast", "matrix", "cells", "sampled", "sampled", "sampled"))
+    asked = rng.choice(
+        (None, None, "broadcast", "matrix", "cells", "sampled", "sampled", "sampled")
+    )
     if kind < 0.25:
         # Self-joins, totals, or both.
         totals = bool(case.group) and kind > 0.13

@@ -79,8 +79,22 @@ assert len(each) == 80 and set(each.values()) == {4}, Counter(each.values())
 session.stop()
 """
 
+# The same rows sent by content: nobody has to agree on an order, and every pair is found once.
+ROUTED = (
+    ALIKE.replace("units=3)", 'units=9, routing="matrix")')
+    .replace('semi = tj.join(*sides, "l.k <= r.k"', 'semi = tj.join(*sides, "ABS(l.k - r.k) <= 1"')
+    .replace(
+        'how="semi", window=tj.FullHistory(), units=9, routing="matrix"',
+        'how="semi", window=tj.FullHistory(), units=9, routing="cells"',
+    )
+)
 
-@pytest.mark.parametrize("job", [COUNTED, ALIKE], ids=["count windows", "rows that are alike"])
+
+@pytest.mark.parametrize(
+    "job",
+    [COUNTED, ALIKE, ROUTED],
+    ids=["count windows", "rows that are alike", "sent by what they hold"],
+)
 def test_two_executors(tmp_path: Path, job: str) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     tests = Path(__file__).resolve().parent.parent

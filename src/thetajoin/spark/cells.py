@@ -160,7 +160,7 @@ def _sent(rows: pa.RecordBatch, cells: list[int], part: int) -> Iterator[pa.Reco
     for blob in to_blobs(rows):
         for cell in cells:
             ids = [pa.array([number], pa.int32()) for number in (cell, part)]
-            yield pa.RecordBatch.from_arrays([*ids, binary(blob)], names=CELLS.names)
+            yield pa.RecordBatch.from_arrays([*ids, binary([blob])], names=CELLS.names)
 
 
 def _partials(found: Callable[[pa.Table], State]) -> Callable[[pa.Table], pa.Table]:

@@ -76,8 +76,7 @@ def read_progress(progress: Any) -> JoinProgress:
     Costs the parsing of the report. A query without a join gives zeros and no units.
     """
     given = json.loads(progress if isinstance(progress, str) else progress.json)
-    found = [_unit(join, numbers) for join, numbers in unit_numbers(progress)]
-    units = tuple(sorted(found, key=lambda unit: (unit.join, unit.unit)))
+    units = tuple(_unit(join, numbers) for join, numbers in unit_numbers(progress))
     operators = [
         operator
         for operator in given.get("stateOperators") or []
@@ -115,12 +114,13 @@ def unit_numbers(progress: Any) -> list[tuple[str, dict[str, Any]]]:
     They are read from the report's JSON, which is the same for classic and Connect.
     """
     given = json.loads(progress if isinstance(progress, str) else progress.json)
-    return [
+    found = [
         (join, json.loads(text))
-        for join, columns in sorted((given.get("observedMetrics") or {}).items())
+        for join, columns in (given.get("observedMetrics") or {}).items()
         if join.startswith(METRIC)
         for text in columns.get("units") or []
     ]
+    return sorted(found, key=lambda unit: (unit[0], unit[1]["unit"]))
 
 
 def _unit(join: str, numbers: dict[str, Any]) -> UnitProgress:

@@ -74,5 +74,5 @@ def sent(rows: pa.RecordBatch, cells: Iterable[int], held: bool) -> Iterator[pa.
     """Rows on their way to some cells, as `ROUTED` has them."""
     for blob in to_blobs(rows):
         for cell in cells:
-            columns = [pa.array([cell], pa.int32()), pa.array([held]), binary(blob)]
+            columns = [pa.array([cell], pa.int32()), pa.array([held]), binary([blob])]
             yield pa.RecordBatch.from_arrays(columns, ["cell", "held", "blob"])
