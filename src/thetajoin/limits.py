@@ -34,6 +34,7 @@ class Limits:
     static_bytes: a table beside a stream, which every worker holds.
     held_bytes: bytes of a cell's held rows after which they are gathered.
     large_cell_bytes: bytes for one task that are close to too many for one batch of Spark's.
+    most_entries: of a side's rows in the state store; more are written anew as fewer.
     young_seconds: a segment file this young may belong to a layout that is not written yet.
     """
 
@@ -49,6 +50,7 @@ class Limits:
     static_bytes: int = 1 << 30
     held_bytes: int = 1 << 30
     large_cell_bytes: int = 512 << 20
+    most_entries: int = 64
     young_seconds: float = 60.0
 
 

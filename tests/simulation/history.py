@@ -19,6 +19,7 @@ from simulation.cases import END, Join, Rows, at, draw_join, millis, plain, unit
 from simulation.cluster import Cluster, MicroBatch, Settings, pack, table_of
 from simulation.totals import Totals, naive_totals, totals_of
 from simulation.world import World
+from thetajoin.limits import changed
 from thetajoin.spark.pack import unpack_ordered
 from thetajoin.spark.unit import JoinUnit
 
@@ -78,7 +79,10 @@ def run_history(seed: int, folder: Path, settings: Settings | None = None) -> Ou
 def _run(outcome: Outcome, batches: list[MicroBatch], world: World, settings: Settings) -> None:
     join = outcome.join
     outcome.faults = world.faults
-    with world, warnings.catch_warnings():
+    # Few rows are written anew as if they were many.
+    most, small = world.rng.choice(((1, 2), (3, 4), (64, 4096)))
+    compacting = changed(most_entries=most, smallest_class=small)
+    with world, warnings.catch_warnings(), compacting:
         warnings.simplefilter("ignore")  # of a disk that is full
         world.reuse(settings.reuse)
         kind = Totals if join.totals else JoinUnit

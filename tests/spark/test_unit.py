@@ -738,3 +738,27 @@ def test_stored_rows_keep_their_arrival_numbers(numbers: list[int]) -> None:
     assert table.schema.field(0).metadata == {b"b": b"c"}
     has_list = ARRIVALS in (from_ipc(blob).schema.metadata or {})
     assert has_list == (numbers[-1] == 12)
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_many_micro_batches_leave_few_entries(
+    how: str, local_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day of micro-batches is not a list of a day's entries, and nothing is lost by that."""
+    monkeypatch.setattr(limits, "most_entries", 4)
+    monkeypatch.setattr(limits, "smallest_class", 2)
+    tester = make_tester(make_spec(tj.TimeWindow("1000 seconds", time="t"), how))
+    for n in range(60):
+        # Every third left row matches nothing here, and may do so later.
+        push(tester, rows_at(n, first=n, value=5 if n % 3 == 0 else 0))
+        entries = description(tester)["entries"]
+        assert len(entries) <= 2 * 12
+        assert stored(tester) == {f"{side}{first}" for side, first, *_ in entries}
+    assert sum(rows for _, _, rows, *_ in entries) == 120
+    unit_module._REMEMBERED.clear()
+    shutil.rmtree(local_dir / "thetajoin-test")
+    found = push(tester, naive.Push([], [{"rid": 99, "b": 9, "d": 0, "t": at(59)}]))
+    assert found == Counter({(n, 99): 1 for n in range(60)})
+    given = ids(tester.setWatermark(millis(10_000)))
+    assert given == Counter(), "each left row has found a match"
+    assert stored(tester) == set()

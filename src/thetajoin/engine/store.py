@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -192,23 +193,24 @@ class Store:
         self.segments[start : start + len(parts)] = [merged]
         self.merges += 1
 
-    def settled_of(self, first: int, rows: int) -> Flags:
-        """The marks of rows that arrived together, by their arrival numbers."""
-        block, start = self._holder(first)
-        assert block.settled is not None
-        return block.settled[start : start + rows]
+    def settled_of(self, first: int, last: int) -> Flags:
+        """The marks of rows with these arrival numbers and those between."""
+        return np.concatenate([flags for flags, _ in self._marks(first, last)])
 
-    def settle(self, first: int, flags: Flags) -> None:
-        """Set the marks of rows that arrived together."""
-        block, start = self._holder(first)
-        assert block.settled is not None
-        block.settled[start : start + len(flags)] = flags
+    def settle(self, first: int, last: int, flags: Flags) -> None:
+        """Set the marks of rows with these arrival numbers and those between."""
+        for mine, at in self._marks(first, last):
+            mine[:] = flags[at : at + len(mine)]
 
-    def _holder(self, number: int) -> tuple[Block, int]:
+    def _marks(self, first: int, last: int) -> Iterator[tuple[Flags, int]]:
+        """Marks of the rows of each block, and how many came before them."""
+        at = 0
         for block in self.blocks():
-            if block.arrivals.first <= number <= block.arrivals.last:
-                return block, int(block.arrivals.rows_before(np.array([number]))[0])
-        raise LookupError(number)
+            if block.arrivals.last >= first and block.arrivals.first <= last:
+                assert block.settled is not None
+                start, end = block.arrivals.rows_before(np.array([first, last + 1])).tolist()
+                yield block.settled[start:end], at
+                at += end - start
 
     def drop_before(self, first: int) -> None:
         """Drop whole blocks of which every row has an arrival number below `first`."""

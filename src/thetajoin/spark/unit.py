@@ -27,12 +27,14 @@ from thetajoin.engine.state import Counters, JoinState
 from thetajoin.engine.step import Step
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.ipc import batch_from_ipc, to_ipc
+from thetajoin.limits import limits
 from thetajoin.spark.cache import SegmentCache
 from thetajoin.spark.pack import PROBING, VISITING, unpack, unpack_ordered
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.tasks import set_aside
 from thetajoin.spark.unit_keys import UNIT_OF
 from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.window.chain import next_merge
 from thetajoin.window.windows import TimeWindow
 
 METRICS = "__thetajoin_metrics"
@@ -249,7 +251,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             at = 0
             for entry in loaded.entries:
                 if entry.side == side:
-                    store.settle(entry.first, flags[at : at + entry.rows])
+                    store.settle(entry.first, entry.end, flags[at : at + entry.rows])
                     at += entry.rows
 
     def _write_rows(self, loaded: Loaded, blocks: dict[Side, Block]) -> None:
@@ -282,6 +284,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 kept.append(entry)
         loaded.entries = kept
         self._save_marks(loaded)
+        self._compact(loaded)
         loaded.token = uuid.uuid4().hex
         description = {
             "identity": spec.identity,
@@ -297,13 +300,41 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         loaded.cache.save(loaded.token, state)
         _REMEMBERED[spec.label, unit] = loaded
 
+    def _compact(self, loaded: Loaded) -> None:
+        """Write many small entries as few: all are listed in every micro-batch.
+
+        A side's rows keep their order, and so do their marks.
+        """
+        for side in SIDES:
+            mine = [entry for entry in loaded.entries if entry.side == side]
+            if len(mine) <= limits.most_entries:
+                continue
+            bounded = loaded.state.stores[side].config.bounded
+            while (due := next_merge([entry.rows for entry in mine], bounded=bounded)) is not None:
+                mine[due[0] : due[1]] = [self._combined(loaded.state, mine[due[0] : due[1]])]
+            others = [entry for entry in loaded.entries if entry.side != side]
+            loaded.entries = [*others, *mine]
+
+    def _combined(self, state: JoinState, entries: list[Entry]) -> Entry:
+        """Entries that follow each other as one, in the state store too."""
+        first, last = entries[0], entries[-1]
+        schema = state.join.schemas[first.side]
+        read = [rows_from(self._rows.getValue(e.key)[0], e.first, schema) for e in entries]
+        table = concat_batches([rows for rows, _ in read])
+        blob = packed_rows(table, Arrivals.concat([numbers for _, numbers in read]))
+        self._rows.updateValue(first.key, (blob,))
+        for entry in entries[1:]:
+            self._rows.removeKey(entry.key)
+        newest = max((e.newest for e in entries if e.newest is not None), default=None)
+        return Entry(first.side, first.first, table.num_rows, newest, len(blob), last.end)
+
     def _save_marks(self, loaded: Loaded) -> None:
         packed: list[bytes | None] = [None, None]
         for at, side in enumerate(SIDES):
             store = loaded.state.stores[side]
             if store.config.preserved:
                 mine = [entry for entry in loaded.entries if entry.side == side]
-                parts = [store.settled_of(entry.first, entry.rows) for entry in mine]
+                parts = [store.settled_of(entry.first, entry.end) for entry in mine]
                 packed[at] = np.packbits(np.concatenate(parts)).tobytes() if parts else b""
         if any(p is not None for p in packed):
             self._marks.update(tuple(packed))
@@ -329,7 +360,11 @@ def _no_blobs() -> dict[int, list[bytes]]:
 
 def rows_blob(block: Block) -> bytes:
     """A block's rows as bytes, with their arrival numbers where these have gaps."""
-    table, numbers = block.table, block.arrivals
+    return packed_rows(block.table, block.arrivals)
+
+
+def packed_rows(table: pa.RecordBatch, numbers: Arrivals) -> bytes:
+    """Rows and their arrival numbers as bytes."""
     if not numbers.is_dense:
         table = table.replace_schema_metadata({ARRIVALS: numbers.bits()})
     blob: bytes = to_ipc(table).to_pybytes()
