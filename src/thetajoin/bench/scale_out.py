@@ -191,8 +191,8 @@ def _repartition(cores: int, scale: float) -> dict[str, Any]:
         def start(*, more: bool) -> Any:
             sides = []
             for name in "lr":
-                for waiting in sorted((root / name).glob("*.wait"))[: int(more)]:
-                    waiting.rename(waiting.with_suffix(""))
+                for waiting in sorted((root / f"{name} to come").iterdir())[: int(more)]:
+                    waiting.rename(root / name / waiting.name)
                 source = session.readStream.schema("id long, k long, v long")
                 sides.append(source.option("maxFilesPerTrigger", 1).parquet(str(root / name)))
             left, right = sides
@@ -220,12 +220,14 @@ def _repartition(cores: int, scale: float) -> dict[str, Any]:
 
 def _files(folder: Path, seed: int, number: int, rows: int) -> pa.Table:
     """Files that a source will find one by one, and all their rows."""
-    folder.mkdir()
+    to_come = folder.with_name(f"{folder.name} to come")
+    for place in (folder, to_come):
+        place.mkdir()
     random, tables = np.random.default_rng(seed), []
     for at in range(number):
         k, v = random.integers(0, rows, rows), random.integers(0, 1000, rows)
         tables.append(pa.table({"id": np.arange(rows) + at * rows, "k": k, "v": v}))
-        pq.write_table(tables[-1], folder / f"{at:03}.parquet.wait")
+        pq.write_table(tables[-1], to_come / f"{at:03}.parquet")
     return pa.concat_tables(tables)
 
 
