@@ -36,6 +36,7 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.ipc import from_ipc
 from thetajoin.planner.route_plan import choose_route
 from thetajoin.spark import unit as unit_module
+from thetajoin.spark import unit_spec
 from thetajoin.spark.pack import distinct_keys, packer, unpack_ordered
 from thetajoin.spark.unit import ARRIVALS, METRICS, Entry, JoinUnit, rows_blob, rows_from
 from thetajoin.spark.unit_keys import UNIT_KEYS
@@ -48,6 +49,7 @@ PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))
 @pytest.fixture(autouse=True)
 def local_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    unit_spec._COMPILED.clear()  # all have one label
     return tmp_path
 
 

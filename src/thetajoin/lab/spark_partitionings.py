@@ -24,8 +24,8 @@ from thetajoin.planner.targets import changed
 from thetajoin.predicate import Comparison
 from thetajoin.spark.tables.route import sent
 from thetajoin.spark.tables.summary import Summary
-from thetajoin.spark.tables.worker import chunks, compiled_of
-from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.spark.tables.worker import chunks
+from thetajoin.spark.unit_spec import UnitSpec, compiled_of
 
 Floats = NDArray[np.float64]
 

@@ -22,10 +22,10 @@ from thetajoin.kernels.order import gather, is_sorted, order_of
 from thetajoin.limits import limits
 from thetajoin.routes.copies import Copies
 from thetajoin.routes.fingerprint import Fingerprints, fingerprints
-from thetajoin.spark.tables.worker import compiled_of, gathered
+from thetajoin.spark.tables.worker import gathered
 from thetajoin.spark.tasks import schema_of
 from thetajoin.spark.unit_keys import UNIT_KEYS
-from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.spark.unit_spec import UnitSpec, compiled_of
 
 # The columns behind a blob's own: its rows' fingerprints.
 PRINTS = ("__thetajoin_print_0", "__thetajoin_print_1")

@@ -22,8 +22,10 @@ from thetajoin.planner.route_plan import BROADCAST, Routing
 from thetajoin.predicate import compile_condition, condition_text
 from thetajoin.predicate.canonical import canonical
 from thetajoin.registry import AUTO, PO_JOIN
+from thetajoin.spark.remembered import Remembered
 from thetajoin.window.windows import window_from_dict
 
+_COMPILED: Remembered[CompiledJoin] = Remembered(8)
 # Changes when state written by an older version can no longer be read.
 STATE_FORMAT = 1
 
@@ -195,4 +197,9 @@ class UnitSpec:
     def state(self, unit: int) -> JoinState:
         """An empty join with this unit's share: of all that it is sent, or of all rows."""
         share = Share() if self.routing.meets else Share.of(self.how, unit, self.units)
-        return JoinState(CompiledJoin(self.config), share)
+        return JoinState(compiled_of(self), share)
+
+
+def compiled_of(spec: UnitSpec) -> CompiledJoin:
+    """The compiled join, once for each worker process."""
+    return _COMPILED.made(spec.label, lambda: CompiledJoin(spec.config))

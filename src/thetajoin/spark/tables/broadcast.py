@@ -13,8 +13,8 @@ from thetajoin.engine.static import StaticJoin
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.tables.inputs import Inputs
 from thetajoin.spark.tables.table import Whole
-from thetajoin.spark.tables.worker import chunks, compiled_of
-from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.spark.tables.worker import chunks
+from thetajoin.spark.unit_spec import UnitSpec, compiled_of
 
 # Rows that probe at once: the more there are, the fewer passes over the small table's keys.
 PROBE_ROWS = 1 << 20

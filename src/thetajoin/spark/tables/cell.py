@@ -14,8 +14,8 @@ from thetajoin.engine.held import HeldJoin, Singles
 from thetajoin.engine.parts import OTHER, Side
 from thetajoin.ipc import batches_from_ipc
 from thetajoin.limits import limits
-from thetajoin.spark.tables.worker import chunks, compiled_of
-from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.spark.tables.worker import chunks
+from thetajoin.spark.unit_spec import UnitSpec, compiled_of
 
 # Rows streamed past the held ones at once; more than are held, up to a limit, to sweep them rarely.
 PROBE_ROWS = 1 << 19

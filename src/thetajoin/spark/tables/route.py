@@ -14,9 +14,9 @@ from thetajoin.engine.parts import Side
 from thetajoin.planner.cells import CellPlan
 from thetajoin.planner.targets import held_targets, streamed_targets
 from thetajoin.spark.pack import binary
-from thetajoin.spark.tables.worker import chunks, compiled_of, to_blobs
+from thetajoin.spark.tables.worker import chunks, to_blobs
 from thetajoin.spark.tasks import schema_of
-from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.spark.unit_spec import UnitSpec, compiled_of
 
 ROUTED = schema_of(cell=IntegerType(), held=BooleanType(), blob=BinaryType())
 # Bits of a row's number that count rows within a task.

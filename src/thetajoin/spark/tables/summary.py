@@ -19,9 +19,9 @@ from thetajoin.ipc import from_ipc, to_ipc
 from thetajoin.planner.facets import sights_of
 from thetajoin.planner.zones import Zones, summarise
 from thetajoin.spark.tables.table import Table
-from thetajoin.spark.tables.worker import chunks, compiled_of, sampled
+from thetajoin.spark.tables.worker import chunks, sampled
 from thetajoin.spark.tasks import schema_of
-from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.spark.unit_spec import UnitSpec, compiled_of
 
 SUMMARY = schema_of(side=ByteType(), total=LongType(), zones=BinaryType(), sample=BinaryType())
 SUMMARY_ROWS = 1 << 20

@@ -1,4 +1,4 @@
-"""What tasks of a batch join share: the compiled join, chunks of rows, blobs."""
+"""What tasks of a batch join share: chunks of rows, blobs."""
 
 from __future__ import annotations
 
@@ -8,21 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.batch.tables import contiguous
-from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.ipc import to_ipc
 from thetajoin.limits import limits
-from thetajoin.spark.remembered import Remembered
-from thetajoin.spark.unit_spec import UnitSpec
 
 # Rows of a side that a task keys and sends at once, and bytes after which it does not wait.
 CHUNK_ROWS = 1 << 18
 CHUNK_BYTES = 64 << 20
-_COMPILED: Remembered[CompiledJoin] = Remembered(8)
-
-
-def compiled_of(spec: UnitSpec) -> CompiledJoin:
-    """The compiled join, once for each worker process."""
-    return _COMPILED.made(spec.label, lambda: CompiledJoin(spec.config))
 
 
 def chunks(
