@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 from thetajoin.bench.data import correlated, independent, uniform
 from thetajoin.bench.harness import Report, alternate, in_process, medians, run_workload
 from thetajoin.bench.peers import Q1, DuckDB, Polars, installed, join_runs
+from thetajoin.bench.plots import plot_panels
 
 ROUNDS = 5
 # Steps measured together, so that each measurement has its share of merges in it.
@@ -36,7 +38,10 @@ TARGETS = {
     "growth_250k_to_4m": "<= 2",
     "bytes_per_row": "<= 40",
     "import_s": "<= 0.3",
+    "tables_vs_spark": "",
 }
+# Rows a side of a join that Spark does as a nested loop.
+SPARK_ROWS = 50_000
 Progress = Callable[[str], None]
 
 
@@ -52,10 +57,71 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
         name = workload if threads == 1 else f"{workload}_{threads}_threads"
         report.details[name] = found["details"]
         report.figures |= found["figures"]
+    if installed("pyspark"):
+        progress("tables on Spark, 2 cores")
+        arguments = ["spark", "--scale", str(scale)]
+        found = in_process("thetajoin.bench.engine", arguments, 2, timeout=3600)
+        report.details["spark"] = found
+        report.figures["tables_vs_spark"] = found["median"]["Spark"] / found["median"]["thetajoin"]
     progress("import")
     report.figures["import_s"] = import_seconds()
     report.figures = {key: report.figures.get(key) for key in TARGETS}
     return report
+
+
+def plot(report: Report, folder: Path) -> list[Path]:
+    """Seconds of each engine, a panel for each kind of join."""
+    details = report.details
+    step = details["step"]["seconds_per_step"]
+    # DuckDB with the windows in tables of its own, its faster way.
+    step = {name: step.get(name) for name in ("thetajoin", "duckdb_own_table", "polars")}
+    panels: dict[str, dict[str, float | None]] = {
+        "a micro-batch of 2 x 10,000 rows\nagainst windows of 1,000,000": step,
+        "1,000,000 x 1,000,000 rows,\ntwo inequalities, 2 threads": details["oneshot_2_threads"][
+            "median"
+        ],
+        "1,000,000 x 1,000,000 rows,\na band, 2 threads": details["band_2_threads"]["median"],
+    }
+    if "spark" in details:
+        panels[f"{SPARK_ROWS:,} x {SPARK_ROWS:,} rows\non Spark, two inequalities"] = details[
+            "spark"
+        ]["median"]
+    names = {"thetajoin": "thetajoin", "duckdb": "DuckDB", "polars": "Polars", "chdb": "chDB"}
+    names["duckdb_own_table"] = "DuckDB"
+    shown = {
+        title: {names.get(name, name): seconds for name, seconds in taken.items() if seconds}
+        for title, taken in panels.items()
+    }
+    return [plot_panels(shown, "seconds, less is better", folder / "speed.png")]
+
+
+def _spark(cores: int, scale: float) -> dict[str, Any]:
+    """A join of tables on Spark, by this engine and by Spark itself; results are compared first."""
+    import thetajoin as tj
+    from thetajoin.bench.spark_stream import spark_on
+
+    session, rows = spark_on(cores), int(SPARK_ROWS * scale)
+    left, right = (
+        session.createDataFrame(correlated(rows, rows, 5.0, seed)).cache() for seed in (1, 2)
+    )
+    left.count(), right.count()
+
+    left.createOrReplaceTempView("l")
+    right.createOrReplaceTempView("r")
+
+    def own() -> int:
+        found = session.sql(f"SELECT count(*), sum(r.b) FROM l JOIN r ON {Q1}")
+        return int(found.collect()[0][0])
+
+    def ours() -> int:
+        found = tj.join(left, right, Q1).selectExpr("count(*)", "sum(b_right)")
+        return int(found.collect()[0][0])
+
+    pairs = {"thetajoin": ours(), "Spark": own()}
+    if len(set(pairs.values())) != 1:
+        raise RuntimeError(f"the joins disagree: {pairs}")
+    seconds = alternate({"thetajoin": ours, "Spark": own}, 3)
+    return {"pairs": pairs["Spark"], "median": medians(seconds), "seconds": seconds}
 
 
 class _Stream:
@@ -275,6 +341,7 @@ _WORKLOADS = {
     "band": _band,
     "pairs": _pairs,
     "growth": _growth,
+    "spark": _spark,
 }
 
 

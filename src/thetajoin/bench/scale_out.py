@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from thetajoin.bench.harness import Report, in_process, run_workload
+from thetajoin.bench.plots import plot_curves
 from thetajoin.bench.scale_units import ROWS, WORKLOADS, measure
 from thetajoin.bench.spark_stream import (
     BATCH,
@@ -82,12 +83,26 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
     figures["units_64_on_2_cores"] = spark["many_units"]["2"] / spark["many_units"]["64"]
     figures["share_vs_today"] = spark["routing"]["broadcast"] / spark["routing"]["hash"]
     figures["repartition_lost"] = measured("repartition", 2)["wrong"]
+    lines = {
+        label: [at[name][1]["seconds_all"] / at[name][units]["seconds_busiest"] for units in CURVE]
+        for name, label in (("hash", "equality and band (hash)"), ("band", "band (cells)"))
+    }
     report.curves = {
-        name: {str(step["units"]): step["seconds_busiest"] for step in steps}
-        for name, steps in made.items()
+        "speedup": {
+            "title": "One unit's time over that of the busiest of many",
+            "x": "units",
+            "y": "times as fast",
+            "at": list(CURVE),
+            "lines": {**lines, "as many times as there are units": list(CURVE)},
+        }
     }
     report.figures = {key: figures.get(key) for key in TARGETS}
     return report
+
+
+def plot(report: Report, folder: Path) -> list[Path]:
+    """What more units gain, as a picture."""
+    return plot_curves(report.curves, folder)
 
 
 def _in_units(name: str) -> Callable[[int, float], list[dict[str, Any]]]:
