@@ -86,8 +86,8 @@ class Routing:
     def from_json(text: str) -> Routing:
         """What `to_json` gave.
 
-        >>> Routing.from_json('"hash"')
-        Routing(kind='hash', ...)
+        >>> Routing.from_json('"hash"').kind
+        'hash'
         """
         try:
             return Routing.from_value(json.loads(text))

@@ -25,6 +25,7 @@ from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.state import Counters, JoinState
 from thetajoin.engine.step import Step
+from thetajoin.engine.store import Store
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.ipc import batch_from_ipc, to_ipc
 from thetajoin.limits import limits
@@ -309,9 +310,14 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             mine = [entry for entry in loaded.entries if entry.side == side]
             if len(mine) <= limits.most_entries:
                 continue
-            bounded = loaded.state.stores[side].config.bounded
-            while (due := next_merge([entry.rows for entry in mine], bounded=bounded)) is not None:
-                mine[due[0] : due[1]] = [self._combined(loaded.state, mine[due[0] : due[1]])]
+            store = loaded.state.stores[side]
+            while (
+                due := next_merge([entry.rows for entry in mine], bounded=store.config.bounded)
+            ) is not None:
+                parts = mine[due[0] : due[1]]
+                if store.config.preserved and not _in_a_row(store, parts):
+                    break
+                mine[due[0] : due[1]] = [self._combined(loaded.state, parts)]
             others = [entry for entry in loaded.entries if entry.side != side]
             loaded.entries = [*others, *mine]
 
@@ -351,6 +357,16 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             self._handle.deleteTimer(loaded.timer)
         self._handle.registerTimer(due)
         loaded.timer = due
+
+
+def _in_a_row(store: Store, entries: list[Entry]) -> bool:
+    """Whether a store holds no other row between those of some entries.
+
+    Entries go when their newest row does, in any order, and a segment keeps the rows of one that is
+    gone until it goes itself. Marks are kept for all rows between an entry's first and its last.
+    """
+    marks = store.settled_of(entries[0].first, entries[-1].end)
+    return len(marks) == sum(entry.rows for entry in entries)
 
 
 def _no_blobs() -> dict[int, list[bytes]]:
