@@ -70,7 +70,7 @@ def test_generate_is_seeded(run, tmp_path):
         (["generate", "power", os.devnull, "--rows", "10"], "cannot write to"),
         (["bench", "engine", "--scale", "0"], "--scale must be a number above 0"),
         (["bench", "engine", "--scale", "nan"], "--scale must be a number above 0"),
-        (["bench", "engine", "--plot", "d"], "has no plots"),
+        (["bench", "soak", "--plot", "d"], "has no plots"),
         (["bench", "structures", "--plot", f"{os.devnull}/x"], "is not a folder"),
         (["generate", "powr", "out"], "did you mean 'power'?"),
         (["generate", "power", "out", "--rows", "0"], "at least 1"),
