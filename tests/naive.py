@@ -8,12 +8,14 @@ gives for it in Python: None, bool, int, float, Decimal, str, bytes, date, datet
 from __future__ import annotations
 
 import operator
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, localcontext
+from fractions import Fraction
 from functools import cmp_to_key
-from math import ceil, isnan
+from math import ceil, isfinite, isnan
 from typing import Any
 
 Row = dict[str, Any]
@@ -338,3 +340,88 @@ def naive_self_join(
                 if pred(l, r) is True:
                     pairs.append((l, r))
     return pairs
+
+
+# --- nearest matches -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Near:
+    """What `nearest` is given, in the words of its definition; `order_by` is a right column."""
+
+    key: tuple[str, str]
+    direction: str = "backward"
+    tolerance: Any = None
+    k: int = 1
+    ties: str = "first"
+    order_by: str | None = None
+
+
+def naive_nearest(
+    left: Sequence[Row],
+    right: Sequence[Row],
+    pred: Predicate | None,
+    near: Near,
+    *,
+    how: str = "left",
+    window: Time | None = None,
+) -> list[Pair]:
+    """For each left row the nearest of the right rows that qualify."""
+    result: list[Pair] = []
+    for l in left:
+        fits = [r for r in right if _fits(l, r, pred, near, window)]
+        by_order = [row for _, row in arrivals(fits, [], near.order_by)]
+        if near.ties == "last":
+            by_order.reverse()
+        best = sorted(by_order, key=lambda r: distance(l[near.key[0]], r[near.key[1]]))
+        if near.ties == "all" and len(best) > near.k:
+            last = distance(l[near.key[0]], best[near.k - 1][near.key[1]])
+            best = [r for r in best if distance(l[near.key[0]], r[near.key[1]]) <= last]
+        else:
+            best = best[: near.k]
+        if how in ("left", "inner"):
+            result += [(l, r) for r in best]
+        if (how in ("left", "anti") and not best) or (how == "semi" and best):
+            result.append((l, None))
+    return result
+
+
+def _fits(l: Row, r: Row, pred: Predicate | None, near: Near, window: Time | None) -> bool:
+    a, b = l[near.key[0]], r[near.key[1]]
+    sign = order(a, b)
+    if sign is None or (pred is not None and pred(l, r) is not True):
+        return False
+    if window is not None and not window.near(l, r):
+        return False
+    if (near.direction == "backward" and sign < 0) or (near.direction == "forward" and sign > 0):
+        return False
+    if near.tolerance is None:
+        return True
+    difference = arithmetic("-", *_alike(a, b))
+    return compare(abs(difference), "<=", near.tolerance) is True
+
+
+def distance(a: Any, b: Any) -> Any:
+    """What orders keys by their distance from one of them: exact, and infinite ones by order."""
+    a, b = _alike(a, b)
+    sign = order(a, b)
+    if isinstance(a, float):
+        if sign and not all(map(isfinite, (a, b))):
+            return (1, abs(_place(a) - _place(b)))
+        return (0, abs(Fraction(a) - Fraction(b)) if sign else 0)
+    if isinstance(a, bytes):  # only one direction makes sense, and there order is distance
+        return (-2, []) if not sign else _reversed(b) if sign > 0 else (0, b)
+    return abs(arithmetic("-", a, b))
+
+
+def _place(value: float) -> int:
+    """The place of a double among all of them; NaN is the last."""
+    if isnan(value):
+        return 2**63 - 1
+    bits = struct.unpack("<q", struct.pack("<d", value + 0.0))[0]
+    return bits if bits >= 0 else -(bits & (2**63 - 1)) - 1
+
+
+def _reversed(text: bytes) -> tuple[int, list[int]]:
+    """Orders strings downwards."""
+    return (-1, [*(-byte for byte in text), 1])

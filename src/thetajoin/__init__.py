@@ -9,7 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thetajoin.api import explain, join, join_agg, join_batches, self_join, self_join_agg
+    from thetajoin.api import (
+        explain,
+        join,
+        join_agg,
+        join_batches,
+        nearest,
+        self_join,
+        self_join_agg,
+    )
     from thetajoin.engine.stream import StreamJoin
     from thetajoin.errors import ThetaJoinError
     from thetajoin.many_inputs import join_many
@@ -25,6 +33,7 @@ _HOME = {
     "join_agg": "api",
     "join_batches": "api",
     "join_many": "many_inputs",
+    "nearest": "api",
     "routing": "planner.route_sample",
     "Routing": "planner.route_plan",
     "self_join": "api",
@@ -52,6 +61,7 @@ __all__ = [
     "join_batches",
     "join_many",
     "l",
+    "nearest",
     "r",
     "routing",
     "self_join",

@@ -14,6 +14,8 @@ from thetajoin.batch.tables import Kind, from_table, kind_of, to_batch
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import all_taken_in, taken_in
+from thetajoin.engine.nearest import Nearest, nearest_condition
+from thetajoin.engine.nearest_state import nearest_of_tables
 from thetajoin.engine.serial import SerialIterator
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import SchemaError, enough_memory
@@ -186,6 +188,51 @@ def self_join_agg(
     return _aggregated(df, df, call)
 
 
+@enough_memory("take fewer left rows at a time")
+def nearest(
+    left: Any,
+    right: Any,
+    *,
+    key: str | tuple[str, str],
+    by: Any = (),
+    on: Any = None,
+    direction: str = "backward",
+    tolerance: Any = None,
+    k: int = 1,
+    ties: str = "first",
+    order_by: str | None = None,
+    how: str = "left",
+    window: Window | None = None,
+    suffix: str = "_right",
+    **options: Any,
+) -> Any:
+    """For each left row the right row whose `key` is nearest: an as-of join, and more.
+
+    key: a column, or one per side. by: columns that must be equal. on: any further condition.
+    direction: "backward" looks at right keys up to the left one's, "forward" from it on, "nearest"
+    at both. tolerance: the largest distance. k: how many right rows to take. ties: of right rows at
+    equal distance the "first" or "last", by `order_by` or as they come, or "all". how: "left"
+    keeps left rows without a match; or "inner", "semi", "anti".
+
+    Costs a sort of both sides. On a stream the key is the window's time, and a left row comes out
+    once the watermark shows that no nearer row can come.
+
+    >>> import thetajoin as tj, pyarrow as pa
+    >>> trades = pa.table({"ts": [5, 9], "symbol": ["A", "A"]})
+    >>> quotes = pa.table({"ts": [1, 4, 8], "symbol": ["A", "A", "B"], "bid": [10, 11, 20]})
+    >>> tj.nearest(trades, quotes, key="ts", by="symbol").to_pydict()["bid"]
+    [11, 11]
+    """
+    spec = Nearest.of(key, direction, tolerance, k, ties, order_by)
+    condition = nearest_condition(by, on)
+    call = JoinCall(condition, how, window, None, suffix, nearest=spec, options=options)
+    if is_spark(left) or is_spark(right):
+        from thetajoin.spark.frames import join_frames
+
+        return join_frames(left, right, call)
+    return _joined(left, right, call)
+
+
 def explain(
     left: Any,
     right: Any,
@@ -242,6 +289,8 @@ def _joined(left: Any, right: Any, call: JoinCall) -> Any:
     """The join of two tables in this process, of the left one's kind."""
     kind = _kind(left, call)
     compiled, batches = _prepare(left, right, call, kind)
+    if call.nearest is not None:
+        return from_table(compiled.layout.table([nearest_of_tables(compiled, *batches)]), kind)
     return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from thetajoin.engine.compiled import JoinConfig
 from thetajoin.engine.layout import How, parse_how
+from thetajoin.engine.nearest import Nearest, nearest_how, nearest_window
 from thetajoin.engine.options import Options
 from thetajoin.errors import OptionError, WindowError
 from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow, Window
@@ -22,7 +23,10 @@ NO_WINDOW = (
 
 @dataclass(frozen=True)
 class JoinCall:
-    """What `join`, `self_join` and `join_agg` are given beside their tables, unchecked."""
+    """What `join`, `self_join`, `join_agg` and `nearest` are given beside their tables.
+
+    Nothing is checked yet, but what makes up `nearest`.
+    """
 
     on: Any
     how: str = "inner"
@@ -32,6 +36,7 @@ class JoinCall:
     self_join: bool = False
     group_by: Any = ()
     aggs: Mapping[str, str] | None = None
+    nearest: Nearest | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def checked_window(self, *, streaming: bool = False) -> Window:
@@ -52,15 +57,19 @@ class JoinCall:
 
     def config(self, left: pa.Schema, right: pa.Schema, *, streaming: bool = False) -> JoinConfig:
         """The join of two schemas that this asks for; refuses arguments that are wrong."""
+        window = self.checked_window(streaming=streaming)
+        if self.nearest is not None:
+            window = nearest_window(window, self.nearest, streaming=streaming)
         return JoinConfig(
             self.on,
             left,
             right,
-            how=parse_how(self.how),
-            window=self.checked_window(streaming=streaming),
+            how=parse_how(self.how) if self.nearest is None else nearest_how(self.how),
+            window=window,
             order_by=self.order(),
             suffix=self.suffix,
             self_join=self.self_join,
+            nearest=self.nearest,
             options=Options.parse(self.options),
         )
 

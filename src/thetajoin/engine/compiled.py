@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from thetajoin.batch.keys import Int64
 from thetajoin.engine.intake import Clock, Ordering, check_schema, conform, storage_schema, stored
 from thetajoin.engine.joiner import Joiner
 from thetajoin.engine.layout import How, Layout, preserves
+from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.options import Options
 from thetajoin.engine.parts import (
     SIDES,
@@ -23,7 +24,7 @@ from thetajoin.engine.parts import (
 from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.errors import SchemaError
-from thetajoin.predicate import Comparison, compile_condition
+from thetajoin.predicate import Comparison, compile_condition, no_condition
 from thetajoin.registry import AUTO, PO_JOIN, check_suits, live_store
 from thetajoin.window.chain import SEGMENTS
 from thetajoin.window.windows import CountWindow, FullHistory, Window
@@ -41,6 +42,7 @@ class JoinConfig:
     order_by: tuple[str, str] | None = None
     suffix: str = "_right"
     self_join: bool = False
+    nearest: Nearest | None = None
     options: Options = field(default_factory=Options)
     segments: int = SEGMENTS
 
@@ -62,10 +64,17 @@ class CompiledJoin:
         self.schemas = {side: storage_schema(self.given[side]) for side in SIDES}
         schemas = self.schemas["l"], self.schemas["r"]
         self.layout = Layout(self.given["l"], self.given["r"], config.how, config.suffix)
-        self.condition = compile_condition(config.on, *schemas)
+        self.near_key = None if config.nearest is None else config.nearest.near_key(*schemas)
+        if config.on is None and self.near_key is not None:
+            self.condition = no_condition()
+        else:
+            self.condition = compile_condition(config.on, *schemas)
         time = time_difference(config.window, *schemas)
         self.clock = None if time is None else Clock.of(time)
-        self.parts = compile_parts(self.condition, time)
+        if self.clock is not None and self.near_key is not None:
+            reach = self.near_key.reach
+            self.clock = self.clock.waiting(None if reach is None else cast(int, reach.high))
+        self.parts = compile_parts(self.condition, time, self.near_key)
         self.ordering = Ordering(self._order_columns())
         options = config.options
         shapes = [part.views[side].shape for part in self.parts for side in SIDES]
@@ -90,6 +99,14 @@ class CompiledJoin:
     def is_ordered(self) -> bool:
         """Whether it matters which of two rows came first."""
         return isinstance(self.config.window, CountWindow) or self.config.self_join
+
+    @property
+    def keeps(self) -> How:
+        """The kind of join as far as it decides whose rows must be in one place, with marks.
+
+        A left row of a nearest match waits until it is known what it is nearest to.
+        """
+        return self.config.how if self.near_key is None else "left"
 
     def gives_unmatched(self, side: Side) -> bool:
         """Whether rows of a side come out where they match nothing."""
@@ -128,10 +145,11 @@ class CompiledJoin:
         if index is None:
             index, parameters = options.index, options.index_options
         config = StoreConfig(
-            head_rows=options.head_rows,
+            head_rows=options.head_rows if self.near_key is None else 0,
             background=options.merge == "background",
             bounded=not isinstance(window, FullHistory),
-            preserved=preserves(self.config.how, side),
+            preserved=preserves(self.keeps, side),
+            indexed=self.near_key is None or side == "r",
             segments=self.config.segments,
             index=index,
             index_options=tuple(sorted((parameters or {}).items())),

@@ -163,6 +163,17 @@ class Clock:
         # A left row can match right rows up to `after` later, a right row left ones up to `before`.
         return Clock({"l": time.left, "r": time.right}, time.type, {"l": -time.low, "r": time.high})
 
+    def waiting(self, farthest: int | None) -> Clock:
+        """For left rows that wait for right rows after them, up to a distance.
+
+        What they need of the rows before them stays for as long as they wait.
+        """
+        reach = {
+            side: length if farthest is None else min(length, farthest)
+            for side, length in self.reach.items()
+        }
+        return Clock(self.exprs, self.type, {"l": reach["l"], "r": reach["l"] + reach["r"]})
+
     def times(self, batch: pa.RecordBatch, side: Side) -> tuple[Int64, NDArray[np.bool_]]:
         """Times as integers, the least one for NULL, and which are NULL."""
         array = evaluate_side(self.exprs[side], side, batch)
@@ -250,12 +261,21 @@ class Ordering:
             assert not isinstance(plain[0], BytesKey)
             assert not isinstance(plain[1], BytesKey)
             return plain  # type: ignore[return-value]
-        both = pa.concat_arrays([left, right])
-        null = ~both.is_valid().to_numpy(zero_copy_only=False)
-        keys = encode(both.drop_null())
-        if isinstance(keys, BytesKey):
-            keys = keys.dictionary()[1]
-        _, rank = np.unique(keys, return_inverse=True)
-        ranks = np.zeros(len(both), np.int64)
-        ranks[~null] = rank + 1
+        ranks = ranks_of(pa.concat_arrays([left, right]))
         return ranks[: len(left)], ranks[len(left) :]
+
+
+def ranks_of(values: pa.Array) -> Int64:
+    """The rank of each value among them all; that of NULL is 0.
+
+    >>> ranks_of(pa.array([30, None, 10, 30])).tolist()
+    [2, 0, 1, 2]
+    """
+    null = ~values.is_valid().to_numpy(zero_copy_only=False)
+    keys = encode(values.drop_null())
+    if isinstance(keys, BytesKey):
+        keys = keys.dictionary()[1]
+    _, rank = np.unique(keys, return_inverse=True)
+    ranks = np.zeros(len(values), np.int64)
+    ranks[~null] = rank + 1
+    return ranks

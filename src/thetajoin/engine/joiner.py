@@ -122,7 +122,7 @@ class Joiner:
                 if part.residual is not None:
                     tables = (batch.table, holder.table)
                     positions = (probe_rows, stored)
-                    kept = self._residual(part.residual, side, tables, positions)
+                    kept = satisfying(part.residual, side, tables, positions)
                     probe_rows, stored = probe_rows[kept], stored[kept]
                     if not len(kept):
                         continue
@@ -137,23 +137,21 @@ class Joiner:
 
         return found
 
-    def _residual(
-        self,
-        residual: Expr,
-        side: Side,
-        tables: tuple[pa.RecordBatch, pa.RecordBatch],
-        positions: tuple[Positions, Positions],
-    ) -> NDArray[np.intp]:
-        """Which pairs satisfy the residual."""
-        sides: tuple[Side, Side] = (side, OTHER[side])
-        taken = {}
-        for name, table, rows in zip(sides, tables, positions, strict=True):
-            needed = table.select(sorted(residual.columns(name)))
-            taken[name] = pa.RecordBatch.from_arrays(
-                take_columns(needed, rows), schema=needed.schema
-            )
-        holds = evaluate(residual, left=taken["l"], right=taken["r"])
-        return np.flatnonzero(holds.fill_null(False).to_numpy(zero_copy_only=False))
+
+def satisfying(
+    residual: Expr,
+    side: Side,
+    tables: tuple[pa.RecordBatch, pa.RecordBatch],
+    positions: tuple[Positions, Positions],
+) -> NDArray[np.intp]:
+    """Which pairs satisfy a residual; `side` is that of the first table."""
+    sides: tuple[Side, Side] = (side, OTHER[side])
+    taken = {}
+    for name, table, rows in zip(sides, tables, positions, strict=True):
+        needed = table.select(sorted(residual.columns(name)))
+        taken[name] = pa.RecordBatch.from_arrays(take_columns(needed, rows), schema=needed.schema)
+    holds = evaluate(residual, left=taken["l"], right=taken["r"])
+    return np.flatnonzero(holds.fill_null(False).to_numpy(zero_copy_only=False))
 
 
 def sort_probes(view: View, rows: PartRows) -> PartRows:

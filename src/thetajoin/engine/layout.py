@@ -105,6 +105,21 @@ class Layout:
         columns = take_columns(left, left_rows) + take_columns(right, right_rows)
         return self._batch(columns, len(left_rows))
 
+    def matched(
+        self,
+        left: pa.RecordBatch,
+        left_rows: Positions | None,
+        right: pa.RecordBatch,
+        right_rows: Positions,
+    ) -> pa.RecordBatch:
+        """Left rows (None: all as they are) with a right row each, or NULLs where it is -1."""
+        columns = left.columns if left_rows is None else take_columns(left, left_rows)
+        if right.num_rows == 0:
+            right_columns = [pa.nulls(len(right_rows), t) for t in self._types["r"]]
+        else:
+            right_columns = take_columns(right, right_rows, or_null=True)
+        return self._batch(columns + right_columns, len(right_rows))
+
     def single(self, side: Side, table: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
         """Rows of one side alone, the other side's columns NULL (or not there)."""
         columns = take_columns(table, rows)
@@ -125,18 +140,30 @@ class Layout:
         return pa.Table.from_batches(batches, schema=self.schema)
 
 
-def take_columns(table: pa.RecordBatch, rows: Positions) -> list[pa.Array]:
-    """The rows of every column; row numbers are known to be in range."""
-    indices = None
+def take_columns(
+    table: pa.RecordBatch, rows: Positions, *, or_null: bool = False
+) -> list[pa.Array]:
+    """The rows of every column; row numbers are known to be in range.
+
+    With `or_null` a row number of -1 stands for NULL.
+    """
+    missing = rows < 0 if or_null else None
+    if missing is not None and not missing.any():
+        missing = None
+    indices = validity = None
     taken = []
     for column in table.columns:
         values = _plain(column) if rows.size >= WORTH_ROWS else None
         if values is None:
-            indices = pa.array(rows) if indices is None else indices
+            if indices is None:
+                indices = pa.array(rows, mask=missing)
             taken.append(column.take(indices))
-        else:
-            out = pa.py_buffer(gather(values, rows))
-            taken.append(pa.Array.from_buffers(column.type, rows.size, [None, out], 0))
+            continue
+        if missing is not None and validity is None:
+            validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+            rows = np.maximum(rows, 0)
+        out = pa.py_buffer(gather(values, rows))
+        taken.append(pa.Array.from_buffers(column.type, rows.size, [validity, out]))
     return taken
 
 

@@ -90,6 +90,20 @@ class Part:
     source: Conjunction
 
 
+@dataclass(frozen=True)
+class NearKey:
+    """The key of a nearest match: ``left op right``, and within a distance.
+
+    op: on which side of the left key the right one lies; None for either.
+    """
+
+    left: Expr
+    right: Expr
+    type: pa.DataType
+    op: str | None
+    reach: Difference | None
+
+
 @dataclass
 class _Builder:
     keys: dict[Side, list[KeySpec]] = field(default_factory=lambda: {"l": [], "r": []})
@@ -135,6 +149,21 @@ class _Builder:
         self.ask("r", "order", right, Ask(left, Distance(below, above)))
         self.ask("l", "order", left, Ask(right, Distance(low, high)))
 
+    def near(self, key: NearKey) -> None:
+        """The key of a nearest match; it must come first, to be the one that sorts the rows."""
+        # As in `differ`: no distance from NaN is within a tolerance.
+        float_reach = key.reach is not None and pa.types.is_floating(key.type)
+        nan: Nan = "drop" if float_reach else "high"
+        left, right = self.key("l", KeySpec(key.left, nan)), self.key("r", KeySpec(key.right, nan))
+        if key.op is not None:
+            self.ask("r", "order", right, Ask(left, key.op))
+            self.ask("l", "order", left, Ask(right, _MIRROR[key.op]))
+        if key.reach is not None:
+            self.differ(key.reach)
+        if key.op is None and key.reach is None:
+            self.ask("r", "order", right, Ask(left, Distance(None, None)))
+            self.ask("l", "order", left, Ask(right, Distance(None, None)))
+
     def view(self, stored: Side) -> View:
         dims, asks, keys = [], [], []
         for (key, name), ask in self.dims[stored].items():
@@ -146,13 +175,17 @@ class _Builder:
         return View(Shape(tuple(dims)), tuple(keys), tuple(asks))
 
 
-def compile_parts(condition: Condition, time: Difference | None) -> tuple[Part, ...]:
+def compile_parts(
+    condition: Condition, time: Difference | None, near: NearKey | None = None
+) -> tuple[Part, ...]:
     """The condition's conjunctions as parts, each with the window's time bound in it."""
-    return tuple(_part(conjunction, time) for conjunction in condition.disjuncts)
+    return tuple(_part(conjunction, time, near) for conjunction in condition.disjuncts)
 
 
-def _part(conjunction: Conjunction, time: Difference | None) -> Part:
+def _part(conjunction: Conjunction, time: Difference | None, near: NearKey | None) -> Part:
     builder = _Builder()
+    if near is not None:
+        builder.near(near)
     checks = [] if conjunction.residual is None else [conjunction.residual]
     for comparison in conjunction.comparisons:
         builder.compare(comparison)
@@ -194,18 +227,23 @@ def time_difference(window: Window | None, left: pa.Schema, right: pa.Schema) ->
 
 
 def time_unit(type_: pa.DataType, window: TimeWindow) -> TimeUnit | None:
-    """The unit that a time column's keys count in."""
-    if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
-        unit: TimeUnit = type_.unit
-        return unit
-    if pa.types.is_date(type_):
-        return "day"
+    """The unit that a time column's keys count in; None for plain integers."""
     if pa.types.is_integer(type_):
         return None
+    if pa.types.is_timestamp(type_) or pa.types.is_duration(type_) or pa.types.is_date(type_):
+        return unit_of(type_)
     raise WindowError(
         f"the window's time column {window.left_time!r} is {type_}: "
         "it must be a timestamp, a date or an integer"
     )
+
+
+def unit_of(type_: pa.DataType) -> TimeUnit:
+    """The unit that keys of a temporal type count in."""
+    if pa.types.is_date(type_):
+        return "day"
+    unit: TimeUnit = type_.unit
+    return unit
 
 
 def compare_columns(left: str, right: str, ls: pa.Schema, rs: pa.Schema) -> Comparison:

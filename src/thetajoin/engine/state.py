@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,16 @@ from thetajoin.window.windows import CountWindow
 
 # From this many new rows on, their keys are sorted on several threads.
 PARALLEL_SORT_ROWS = 100_000
+
+
+@contextmanager
+def mapper_of(join: CompiledJoin, rows: int) -> Iterator[Mapper | None]:
+    """What sorts the keys of so many rows on several threads; None if that is not worth it."""
+    if join.joiner.threads == 1 or rows < PARALLEL_SORT_ROWS:
+        yield None
+        return
+    with ThreadPoolExecutor(join.joiner.threads) as pool:
+        yield lambda function, items: list(pool.map(function, items))
 
 
 @dataclass
@@ -159,14 +170,10 @@ class JoinState:
 
     def _block(self, side: Side, batch: KeyedBatch, numbers: Arrivals, last: bool) -> Block:
         store, times = self.stores[side], self.join.times(batch.table, side)
-        threads = self.join.joiner.threads
         if last and side == "l" and not self.join.is_ordered:
             settled = np.zeros(len(batch), np.bool_) if store.config.preserved else None
             return Block(numbers, batch.table, [], settled, times)
-        if threads == 1 or len(batch) < PARALLEL_SORT_ROWS:
-            return store.block_of(batch, times, arrivals=numbers)
-        with ThreadPoolExecutor(threads) as pool:
-            mapper: Mapper = lambda f, xs: list(pool.map(f, xs))  # noqa: E731
+        with mapper_of(self.join, len(batch)) as mapper:
             return store.block_of(batch, times, arrivals=numbers, mapper=mapper)
 
     def pairs(self, step: Step) -> Iterator[pa.RecordBatch]:

@@ -34,7 +34,8 @@ class StoreConfig:
     """How a side keeps its rows: `head_rows` mutable at most, merges in the background or not.
 
     Where the window expires (`bounded`), a segment holds at most one part in `segments` of it.
-    `preserved` rows carry marks, because they may come out alone. `index` names the structure,
+    `preserved` rows carry marks, because they may come out alone; rows that are not `indexed` are
+    never probed. `index` names the structure,
     `index_options` its parameters; `window_rows` is how many rows the window shows, where it
     counts them.
     """
@@ -43,6 +44,7 @@ class StoreConfig:
     background: bool = True
     bounded: bool = True
     preserved: bool = False
+    indexed: bool = True
     segments: int = SEGMENTS
     index: str = PO_JOIN
     index_options: tuple[tuple[str, Any], ...] = ()
@@ -66,9 +68,10 @@ class Store:
         self.merges = 0
         self.segments: list[Block] = []
         self.head: Block | None = None
-        self._shapes = [part.views[side].shape for part in parts]
-        self._stored = [part.views[side].stored for part in parts]
-        self._can_head = not any(dim.is_bytes for shape in self._shapes for dim in shape.dims)
+        views = [part.views[side] for part in parts] if config.indexed else []
+        self.shapes = [view.shape for view in views]
+        self._stored = [view.stored for view in views]
+        self._can_head = not any(dim.is_bytes for shape in self.shapes for dim in shape.dims)
         self._merging: tuple[list[Block], Future[Block]] | None = None
         self._executor: ThreadPoolExecutor | None = None
 
@@ -101,7 +104,9 @@ class Store:
         """New rows as a block, not yet stored: sorted if there are many, as they came if few."""
         settled: Flags | None = np.zeros(len(batch), np.bool_) if self.config.preserved else None
         arrivals = Arrivals.dense(self.count, len(batch)) if arrivals is None else arrivals
-        args = (arrivals, batch, self._shapes, self._stored)
+        if not self.config.indexed:
+            return Block(arrivals, batch.table, [], settled, times)
+        args = (arrivals, batch, self.shapes, self._stored)
         if self._can_head and len(batch) <= self.config.head_rows // 2:
             return unsorted_block(*args, settled=settled, times=times, capacity=0)
         return sorted_block(*args, settled=settled, times=times, mapper=mapper)
@@ -115,7 +120,7 @@ class Store:
         self.count += block.rows if arrived is None else arrived
         if not block.rows:
             return
-        if not block.indexes:  # the last rows of a table are never probed
+        if not block.indexes:  # rows that are never probed
             self.segments.append(block)
             return
         if all(isinstance(index, Head) for index in block.indexes):
@@ -130,7 +135,7 @@ class Store:
         if self.head is not None and self.head.rows + block.rows > self.config.head_rows:
             self._close_head()
         if self.head is None:
-            heads = [Head(shape, self.config.head_rows) for shape in self._shapes]
+            heads = [Head(shape, self.config.head_rows) for shape in self.shapes]
             self.head = Block(block.arrivals, block.table, heads, block.settled, block.times)
             shift = 0
         else:

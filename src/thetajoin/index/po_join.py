@@ -215,6 +215,14 @@ class PoJoin:
             result.append(values if dictionary is None else dictionary.take(values >> 1))
         return result
 
+    def primary_keys(self, positions: Int32) -> Key:
+        """The primary keys at positions of the primary order."""
+        assert self.shape.primary is not None
+        assert self.primary is not None
+        values = gather(self.primary, positions)
+        dictionary = self.dictionaries[self.shape.primary]
+        return values if dictionary is None else dictionary.take(values >> 1)
+
     def _column(self, dim: int) -> Int64:
         if dim == self.shape.primary:
             assert self.primary is not None

@@ -94,7 +94,7 @@ class LiveStore(Store):
     def _empty(self) -> list[Structure]:
         name, window = self.config.index, self.config.window_rows
         options: dict[str, Any] = dict(self.config.index_options)
-        return [catalog.make(name, shape, window, options) for shape in self._shapes]
+        return [catalog.make(name, shape, window, options) for shape in self.shapes]
 
     def blocks(self) -> list[Block]:
         """The rows, oldest first."""

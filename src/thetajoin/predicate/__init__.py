@@ -1,7 +1,7 @@
 """The algebra of join conditions: from text or Python to a normal form, and its evaluation."""
 
 from thetajoin.predicate.builder import Built, l, r
-from thetajoin.predicate.condition import aligned, compile_condition, condition_text
+from thetajoin.predicate.condition import aligned, compile_condition, condition_text, no_condition
 from thetajoin.predicate.evaluate import evaluate
 from thetajoin.predicate.forms import Comparison, Condition, Conjunction, Difference
 from thetajoin.predicate.nodes import Expr
@@ -18,5 +18,6 @@ __all__ = [
     "condition_text",
     "evaluate",
     "l",
+    "no_condition",
     "r",
 ]

@@ -8,13 +8,14 @@ import pyarrow as pa
 
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.builder import Built
-from thetajoin.predicate.forms import Comparison, Condition
+from thetajoin.predicate.forms import Comparison, Condition, Conjunction
 from thetajoin.predicate.names import Scope
 from thetajoin.predicate.nodes import Expr, Literal, Place, conjunction
 from thetajoin.predicate.normal import disjuncts_of, positive
 from thetajoin.predicate.parse import Source
 from thetajoin.predicate.signatures import MismatchError, comparison, unified
 from thetajoin.predicate.simplify import simplify
+from thetajoin.predicate.types import BOOL
 
 
 def compile_condition(
@@ -37,6 +38,12 @@ def compile_condition(
     expr = simplify(whole)
     _refuse_useless(expr, " AND ".join(source.text for source in sources))
     return Condition(disjuncts_of(expr), expr, expr.sql(), whole)
+
+
+def no_condition() -> Condition:
+    """The condition that every pair satisfies, for what is decided by something else alone."""
+    always = Literal(BOOL, True)
+    return Condition((Conjunction(),), always, always.sql(), always)
 
 
 def _refuse_useless(expr: Expr, text: str) -> None:

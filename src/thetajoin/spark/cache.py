@@ -152,11 +152,11 @@ class SegmentCache:
         return mapped
 
     def _read(self, name: str, state: JoinState, side: Any) -> Block:
-        preserved = state.stores[side].config.preserved
+        store = state.stores[side]
         block = self._had.pop(name, None)
         if block is None:
-            shapes = [part.views[side].shape for part in state.join.parts]
-            block = read_block(self.folder / name, shapes, preserved=preserved)
+            preserved = store.config.preserved
+            block = read_block(self.folder / name, store.shapes, preserved=preserved)
         elif block.settled is not None:
             block.settled = np.zeros(block.rows, np.bool_)
         self._names[id(block)] = block, name

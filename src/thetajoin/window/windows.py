@@ -55,6 +55,7 @@ _SPELLINGS: dict[str, str] = {
 
 _TERM = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([^\W\d_]+)")
 _MAX = 2**63 - 1
+_USE_TEXT = 'write it as text such as "10 minutes", or a timedelta'
 _USE = 'write it as text such as "10 minutes", a timedelta, or a whole number'
 
 
@@ -89,15 +90,15 @@ class TimeWindow:
                 "leave one of the two forms out"
             )
         if self.length is not None:
-            before = after = _span(self.length, "length")
+            before = after = _span(self.length, "TimeWindow's length")
         elif self.before is None and self.after is None:
             raise WindowError(
                 f'TimeWindow needs a length, or before and after: TimeWindow("10 minutes", '
                 f"time={left!r})"
             )
         else:
-            before = _span(0 if self.before is None else self.before, "before")
-            after = _span(0 if self.after is None else self.after, "after")
+            before = _span(0 if self.before is None else self.before, "TimeWindow's before")
+            after = _span(0 if self.after is None else self.after, "TimeWindow's after")
         if before.ticks == 0 and after.ticks == 0:
             raise WindowError(
                 "a TimeWindow of length 0 keeps only equal times: leave the window out and add "
@@ -286,24 +287,36 @@ def _time_columns(time: object) -> tuple[str, str]:
     raise WindowError(f"TimeWindow's time is a column name or a pair of names, not {time!r}")
 
 
-def _span(value: object, name: str) -> _Span:
+def length_in(value: Length, unit: TimeUnit, what: str) -> int:
+    """A length in a unit, rounded down; `what` names it in errors.
+
+    >>> length_in("1500 ms", "s", "the tolerance")
+    1
+    """
+    span = _span(value, what)
+    if span.plain and span.ticks:
+        raise WindowError(f"{what} {value!r} has no unit: {_USE_TEXT}")
+    return span.ticks // _NS[unit]
+
+
+def _span(value: object, what: str) -> _Span:
     if isinstance(value, str):
-        span = _Span(_parse(value, name), plain=False)
+        span = _Span(_parse(value, what), plain=False)
     elif isinstance(value, timedelta):
         micros = value // timedelta(microseconds=1)
         # pandas' subclass of timedelta keeps what is below a microsecond apart.
         span = _Span(micros * 1_000 + getattr(value, "nanoseconds", 0), plain=False)
     else:
-        span = _number(value, name)
+        span = _number(value, what)
     if span.ticks < 0:
-        raise WindowError(f"TimeWindow's {name} {value!r} is negative: it must be above 0")
+        raise WindowError(f"{what} {value!r} is negative: it must be above 0")
     return span
 
 
-def _number(value: object, name: str) -> _Span:
+def _number(value: object, what: str) -> _Span:
     import numpy as np
 
-    wrong = WindowError(f"TimeWindow's {name} {value!r} is a {type(value).__name__}: {_USE}")
+    wrong = WindowError(f"{what} {value!r} is a {type(value).__name__}: {_USE}")
     if isinstance(value, np.timedelta64):
         step, count = np.datetime_data(value)
         unit = {"m": "minute", "h": "hour", "D": "day", "W": "week"}.get(step, step)
@@ -318,9 +331,9 @@ def _number(value: object, name: str) -> _Span:
         raise wrong from None
 
 
-def _parse(text: str, name: str) -> int:
+def _parse(text: str, what: str) -> int:
     """Text such as "1 hour 30 minutes" in nanoseconds."""
-    bad = f"TimeWindow's {name} {text!r}"
+    bad = f"{what} {text!r}"
     rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
     total = Fraction(0)
     if not rest.strip():
@@ -357,7 +370,7 @@ def _canonical(value: Length, name: str) -> str | int:
     """The length as given where it is text or a number; a timedelta as text."""
     if isinstance(value, str):
         return value
-    span = _span(value, name)
+    span = _span(value, f"TimeWindow's {name}")
     return span.ticks if span.plain else _text(span.ticks)
 
 

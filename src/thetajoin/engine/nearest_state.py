@@ -1,0 +1,161 @@
+"""Nearest matches of tables and streams: left rows wait until it is known what is nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from thetajoin.engine.block import Block, Flags
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.intake import ranks_of
+from thetajoin.engine.neighbours import NearestFinder, Neighbours
+from thetajoin.engine.rows import make_batch
+from thetajoin.engine.share import Share
+from thetajoin.engine.state import JoinState, mapper_of
+from thetajoin.engine.step import Step
+from thetajoin.index.arrivals import Arrivals
+from thetajoin.kernels.order import order_of
+
+
+def new_state(join: CompiledJoin, share: Share | None = None) -> JoinState:
+    """The empty state of a join, of the kind that it needs."""
+    return JoinState(join, share) if join.near_key is None else NearestState(join, share)
+
+
+def nearest_of_tables(
+    join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
+) -> pa.RecordBatch:
+    """The nearest match of two whole tables, in the order of the left one's rows."""
+    batch = join.keyed(left, "l")
+    stored = join.keyed(_in_order(join, right), "r")
+    with mapper_of(join, len(stored)) as mapper:
+        times = join.times(stored.table, "r")
+        numbers = Arrivals.dense(0, len(stored))
+        block = join.new_store("r").block_of(stored, times, arrivals=numbers, mapper=mapper)
+    found = NearestFinder(join, [block], in_order=True).find(batch)
+    how = join.config.how
+    if how == "inner":
+        return join.layout.pairs(batch.table, found.left, block.table, found.row)
+    counts = np.bincount(found.left, minlength=len(batch))
+    if how in ("semi", "anti"):
+        rows = np.flatnonzero((counts > 0) == (how == "semi")).astype(np.int32)
+        return join.layout.single("l", batch.table, rows)
+    if counts.max(initial=0) <= 1:
+        rows = np.full(len(batch), -1, np.int32)
+        rows[found.left] = found.row
+        return join.layout.matched(batch.table, None, block.table, rows)
+    repeats = np.maximum(counts, 1)
+    lefts = np.repeat(np.arange(len(batch), dtype=np.int32), repeats)
+    rows = np.full(lefts.size, -1, np.int32)
+    rows[(counts > 0)[lefts]] = found.row
+    return join.layout.matched(batch.table, lefts, block.table, rows)
+
+
+def _in_order(join: CompiledJoin, right: pa.RecordBatch) -> pa.RecordBatch:
+    """Right rows in the order that decides between those at equal distance."""
+    assert join.config.nearest is not None
+    name = join.config.nearest.order_by
+    if name is None:
+        return right
+    column = join.taken_in(right, "r").column(name)
+    return right.take(pa.array(order_of(ranks_of(column))))
+
+
+class NearestState(JoinState):
+    """Rows of both sides; a left row comes out once no nearer row can come."""
+
+    def pairs(self, step: Step) -> Iterator[pa.RecordBatch]:
+        """New rows only wait; those that can match nothing come out if they are wanted."""
+        yield from self._unmatchable(step)
+        yield from self.commit(step)
+
+    def advance_to(self, instant: int) -> Iterator[pa.RecordBatch]:
+        """Move event time; gives the left rows whose nearest rows are known by then."""
+        clock = self.join.clock
+        if clock is None or (self.watermark is not None and instant <= self.watermark):
+            return
+        self.watermark = instant
+        yield from self._released(instant)
+        for side, store in self.stores.items():
+            store.drop_older(instant - clock.reach[side])
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """All left rows that still wait: nothing more will come."""
+        yield from self._released(None)
+
+    def _released(self, instant: int | None) -> Iterator[pa.RecordBatch]:
+        """What is known of the left rows that need wait no longer."""
+        finder = NearestFinder(self.join, self.stores["r"].blocks())
+        for block in self.stores["l"].blocks():
+            assert block.settled is not None
+            due, early = self._due(block, instant)
+            rows = np.flatnonzero(due | early).astype(np.int32)
+            if not rows.size:
+                continue
+            waiting = block.table.take(pa.array(rows))
+            batch = make_batch(waiting, "l", self.join.parts, list(waiting.schema.names))
+            found = finder.find(batch)
+            known = due[rows]
+            if instant is not None and early.any():
+                assert block.times is not None
+                known |= self._final(found, block.times[rows], instant)
+            block.settled[rows[known]] = True
+            yield from self._output(batch.table, found.where(known[found.left]), known)
+
+    def _due(self, block: Block, instant: int | None) -> tuple[Flags, Flags]:
+        """Rows that must come out now, and rows that may if what is nearest is known."""
+        assert block.settled is not None
+        waiting = ~block.settled
+        if instant is None:
+            return waiting, np.zeros(block.rows, np.bool_)
+        assert block.times is not None
+        assert self.join.clock is not None
+        after = self.join.clock.reach["l"]
+        due = waiting & (block.times < instant - after)
+        return due, waiting & ~due & (block.times < instant) & (after > 0)
+
+    def _final(self, found: Neighbours, times: NDArray[np.int64], instant: int) -> Flags:
+        """Left rows that have as many matches as wanted, all nearer than any row to come."""
+        nearest = self.join.config.nearest
+        assert nearest is not None
+        counts = np.bincount(found.left, minlength=len(times))
+        if self.join.config.how == "semi":
+            return counts > 0
+        matched = np.empty(len(found), np.int64)
+        for place, block in enumerate(self.stores["r"].blocks()):
+            mine = found.block == place
+            assert block.times is not None
+            matched[mine] = block.times[found.row[mine]]
+        farthest = np.zeros(len(times), np.int64)
+        np.maximum.at(farthest, found.left, np.abs(matched - times[found.left]))
+        return (counts >= nearest.k) & (farthest < instant - times)
+
+    def _output(
+        self, left: pa.RecordBatch, found: Neighbours, known: Flags
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows to give out for left rows of which everything is known."""
+        how = self.join.config.how
+        matched = np.bincount(found.left, minlength=left.num_rows) > 0
+        self.counters.pairs += len(found)
+        if how in ("inner", "left"):
+            for place, block in enumerate(self.stores["r"].blocks()):
+                mine = found.where(found.block == place)
+                for a, b in self._chunks(len(mine)):
+                    rows = mine.left[a:b], mine.row[a:b]
+                    yield self.join.layout.pairs(left, rows[0], block.table, rows[1])
+        if how == "inner":
+            return
+        alone = known & (matched if how == "semi" else ~matched)
+        if how != "semi":
+            self.counters.unmatched += int(alone.sum())
+        rows = np.flatnonzero(alone).astype(np.int32)
+        for a, b in self._chunks(len(rows)):
+            yield self.join.layout.single("l", left, rows[a:b])
+
+    def _chunks(self, rows: int) -> Iterator[tuple[int, int]]:
+        step = self.join.config.options.chunk_rows
+        for start in range(0, rows, step):
+            yield start, start + step

@@ -1,0 +1,289 @@
+"""Looking for the nearest stored rows of a batch of left rows, over blocks and alternatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from thetajoin.batch.keys import INT64_MAX, BytesKey, Int64, Key, float_values
+from thetajoin.engine.block import Block
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.intake import ranks_of
+from thetajoin.engine.joiner import make_probe, satisfying
+from thetajoin.engine.layout import Positions
+from thetajoin.engine.nearest import Nearest
+from thetajoin.engine.parts import View
+from thetajoin.engine.rows import KeyedBatch, PartRows
+from thetajoin.index.nearest import TIES, nearest_rows
+from thetajoin.index.po_join import PoJoin, concat_keys
+from thetajoin.kernels.nearest import ALL, LAST, Wanted
+from thetajoin.kernels.order import gather
+from thetajoin.limits import limits
+
+# Where pairs must pass a further check, so many rows are looked at first, then more and more.
+LOOKED_AT, MORE = 4, 8
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Left rows and their nearest right rows, by left row and then by distance.
+
+    left: positions in the batch; block: the number of the right row's block; row: its position.
+    """
+
+    left: Positions
+    block: Positions
+    row: Positions
+
+    def __len__(self) -> int:
+        return int(self.left.size)
+
+    def where(self, mask: NDArray[np.bool_]) -> Neighbours:
+        """Some of them."""
+        return Neighbours(self.left[mask], self.block[mask], self.row[mask])
+
+    @staticmethod
+    def concat(parts: list[Neighbours]) -> Neighbours:
+        """All of them, one after another."""
+        columns = ("left", "block", "row")
+        return Neighbours(*(np.concatenate([getattr(p, name) for p in parts]) for name in columns))
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Matches that may be among the nearest, by the part of the condition they satisfy.
+
+    key: the right rows' keys in an order that all of them share.
+    """
+
+    left: Positions
+    part: Positions
+    block: Positions
+    row: Positions
+    key: Int64
+
+    def __len__(self) -> int:
+        return int(self.left.size)
+
+    def take(self, at: NDArray[np.intp]) -> _Candidates:
+        """Some of them."""
+        return _Candidates(self.left[at], self.part[at], self.block[at], self.row[at], self.key[at])
+
+
+class NearestFinder:
+    """Finds the nearest rows of left rows among the rows of some blocks.
+
+    in_order: rows at equal distance are to be taken as they stand in their blocks.
+    """
+
+    def __init__(self, join: CompiledJoin, blocks: list[Block], *, in_order: bool = False) -> None:
+        assert join.config.nearest is not None
+        assert join.near_key is not None
+        self._join, self._blocks = join, blocks
+        self._nearest: Nearest = join.config.nearest
+        self._order_by = None if in_order else self._nearest.order_by
+        self._is_float = pa.types.is_floating(join.near_key.type)
+
+    def find(self, batch: KeyedBatch) -> Neighbours:
+        """The nearest rows of a batch of left rows; O(log n) a row where nothing else is tested."""
+        pieces = self._pieces(batch)
+        if len(pieces) == 1:
+            return self._find(pieces[0])
+        with ThreadPoolExecutor(self._join.joiner.threads) as pool:
+            return Neighbours.concat(list(pool.map(self._find, pieces)))
+
+    def _pieces(self, batch: KeyedBatch) -> list[KeyedBatch]:
+        """About equal pieces of a large batch, a thread for each; left rows stay in order."""
+        count = min(self._join.joiner.threads, len(batch) // limits.sorted_probes)
+        if count < 2:
+            return [batch]
+        cuts = [len(batch) * i // count for i in range(count + 1)]
+        return [
+            KeyedBatch(batch.table, tuple(_between(part, a, b) for part in batch.parts))
+            for a, b in pairwise(cuts)
+        ]
+
+    def _find(self, batch: KeyedBatch) -> Neighbours:
+        nearest = self._nearest
+        ties = TIES[nearest.ties]
+        if any(part.residual is not None for part in self._join.parts):
+            return self._find_checked(batch)
+        found = self._candidates(batch, nearest.k, ties if self._order_by is None else ALL)
+        if self._order_by is not None or len(self._blocks) * len(self._join.parts) > 1:
+            found = found.take(self._select(batch, found, nearest.k, ties))
+        return Neighbours(found.left, found.block, found.row)
+
+    def _find_checked(self, batch: KeyedBatch) -> Neighbours:
+        """Look at a few rows for each left row, and at more where too few pass the check."""
+        nearest = self._nearest
+        done: list[Neighbours] = []
+        waiting, k = batch, nearest.k + LOOKED_AT
+        while any(len(part) for part in waiting.parts):
+            found = self._candidates(waiting, k, ALL)
+            # All that are as near as the k-th, over blocks and parts: no other row is nearer.
+            found = found.take(self._select(waiting, found, k, ALL))
+            looked_at = np.bincount(found.left, minlength=len(batch))
+            found = found.take(self._passing(waiting, found))
+            found = found.take(self._select(waiting, found, nearest.k, TIES[nearest.ties]))
+            enough = np.bincount(found.left, minlength=len(batch)) >= nearest.k
+            final = enough | (looked_at < k)
+            best = Neighbours(found.left, found.block, found.row)
+            done.append(best.where(final[best.left]))
+            waiting = KeyedBatch(
+                batch.table, tuple(_where(part, ~final[part.rows]) for part in waiting.parts)
+            )
+            k *= MORE
+        if not done:
+            return Neighbours(*(np.zeros(0, np.int32) for _ in range(3)))
+        whole = Neighbours.concat(done)
+        order = np.argsort(whole.left, kind="stable")
+        return Neighbours(whole.left[order], whole.block[order], whole.row[order])
+
+    def _passing(self, batch: KeyedBatch, found: _Candidates) -> NDArray[np.intp]:
+        """Candidates whose pairs satisfy what could not be made into keys."""
+        kept = [np.zeros(0, np.intp)]
+        step = self._join.config.options.chunk_rows
+        for number, part in enumerate(self._join.parts):
+            for place, block in enumerate(self._blocks):
+                mine = np.flatnonzero((found.part == number) & (found.block == place))
+                if part.residual is None:
+                    kept.append(mine)
+                    continue
+                for start in range(0, len(mine), step):
+                    at = mine[start : start + step]
+                    tables, rows = (batch.table, block.table), (found.left[at], found.row[at])
+                    kept.append(at[satisfying(part.residual, "l", tables, rows)])
+        return np.concatenate(kept)
+
+    def _candidates(self, batch: KeyedBatch, k: int, ties: int) -> _Candidates:
+        """The nearest rows in each block and part of the condition."""
+        pieces: list[tuple[Positions, int, int, Positions]] = []
+        keys: list[Key] = []
+        for number, rows in enumerate(batch.parts):
+            for place, block in enumerate(self._blocks):
+                if not block.rows:
+                    continue
+                index = block.indexes[number]
+                assert isinstance(index, PoJoin)
+                for left, positions in self._nearest_in(rows, number, index, k, ties):
+                    pieces.append((left, number, place, gather(index.rid, positions)))
+                    keys.append(index.primary_keys(positions))
+        if not pieces:
+            return _Candidates(*(np.zeros(0, np.int32) for _ in range(4)), np.zeros(0, np.int64))
+        left, numbers, places, found = zip(*pieces, strict=True)
+        sizes = [piece.size for piece in left]
+        key = concat_keys(keys)
+        return _Candidates(
+            np.concatenate(left),
+            np.repeat(np.array(numbers, np.int32), sizes),
+            np.repeat(np.array(places, np.int32), sizes),
+            np.concatenate(found),
+            key.dictionary()[1] if isinstance(key, BytesKey) else key,
+        )
+
+    def _nearest_in(
+        self, rows: PartRows, number: int, index: PoJoin, k: int, ties: int
+    ) -> Iterator[tuple[Positions, Positions]]:
+        """Left rows, and positions of their nearest rows in the primary order of an index."""
+        if not index.size or not len(rows):
+            return
+        view = self._join.parts[number].views["r"]
+        probe = make_probe(view, rows, None)
+        wanted = Wanted(min(k, index.size), ties, self._is_float)
+        room = self._join.config.options.chunk_rows
+        direction = self._nearest.direction
+        own = _own_keys(view, rows)
+        for probes, positions in nearest_rows(index, probe, own, direction, wanted, room):
+            yield gather(rows.rows, probes), positions.copy()
+
+    def _select(self, batch: KeyedBatch, found: _Candidates, k: int, ties: int) -> NDArray[np.intp]:
+        """The nearest `k` candidates of each left row, by left row and distance."""
+        columns = [found.row, found.block, self._order(found)]
+        if ties == LAST:
+            columns = [~column for column in columns]
+        distance = self._distances(batch, found)
+        order = np.lexsort((*columns, *reversed(distance), found.left))
+        left = found.left[order]
+        new = np.ones(len(order), np.bool_)
+        new[1:] = left[1:] != left[:-1]
+        at = np.arange(len(order))
+        start = np.maximum.accumulate(np.where(new, at, 0))
+        if ties == ALL:
+            farther = new.copy()
+            for column in distance:
+                sorted_column = column[order]
+                farther[1:] |= sorted_column[1:] != sorted_column[:-1]
+            at = np.maximum.accumulate(np.where(farther, at, 0))
+        chosen: NDArray[np.intp] = order[at - start < k]
+        return chosen
+
+    def _order(self, found: _Candidates) -> Int64:
+        """Ranks of candidates by the column that decides between rows at equal distance."""
+        name = self._order_by
+        if name is None or not len(found):
+            return np.zeros(len(found), np.int64)
+        values: list[pa.Array] = []
+        places: list[NDArray[np.intp]] = []
+        for place, block in enumerate(self._blocks):
+            mine = np.flatnonzero(found.block == place)
+            places.append(mine)
+            values.append(block.table.column(name).take(pa.array(found.row[mine])))
+        ranks = np.empty(len(found), np.int64)
+        ranks[np.concatenate(places)] = ranks_of(pa.concat_arrays(values))
+        return ranks
+
+    def _distances(self, batch: KeyedBatch, found: _Candidates) -> list[NDArray[Any]]:
+        """Columns that order candidates of one left row by distance, the first decides first."""
+        if self._nearest.direction != "nearest":
+            return [~found.key if self._nearest.direction == "backward" else found.key]
+        own = np.zeros(batch.table.num_rows, np.int64)
+        for part, rows in zip(self._join.parts, batch.parts, strict=True):
+            own[rows.rows] = _own_keys(part.views["r"], rows)
+        return distances(own[found.left], found.key, is_float=self._is_float)
+
+
+def distances(a: Int64, b: Int64, *, is_float: bool) -> list[NDArray[Any]]:
+    """Columns that order pairs of keys by their distance, exactly; the first decides first.
+
+    Of doubles the rounded difference, then what rounding took from it. Infinite distances compare
+    by the number of keys in between.
+    """
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    between = high.view(np.uint64) - low.view(np.uint64)
+    if not is_float:
+        return [between]
+    x, y = float_values(high), float_values(low)
+    with np.errstate(invalid="ignore", over="ignore"):
+        rounded = np.where(high == low, 0.0, x - y)
+        back = x - rounded
+        rest = (back - y) + (x - (rounded + back))
+    infinite = ~np.isfinite(rounded) | (high == INT64_MAX)
+    infinite &= high != low
+    rounded = np.where(infinite, np.inf, rounded)
+    rest = np.where(infinite | (high == low), 0.0, rest)
+    return [rounded, rest, np.where(infinite, between, np.uint64(0))]
+
+
+def _own_keys(view: View, rows: PartRows) -> Int64:
+    """The left rows' keys; zeros for byte strings, which have no distance."""
+    primary = view.shape.primary
+    assert primary is not None
+    keys = rows.keys[view.asks[primary][0].probe_key]
+    return np.zeros(len(rows), np.int64) if isinstance(keys, BytesKey) else keys
+
+
+def _between(part: PartRows, first: int, end: int) -> PartRows:
+    """The rows of a part that stand between two positions of the batch."""
+    a, b = np.searchsorted(part.rows, [first, end])
+    return part.slice(int(a), int(b))
+
+
+def _where(part: PartRows, mask: NDArray[np.bool_]) -> PartRows:
+    return part.take(np.flatnonzero(mask).astype(np.int32))

@@ -1,0 +1,94 @@
+"""The rows of a segment whose primary key is nearest to a probe's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thetajoin.batch.keys import Int64
+from thetajoin.index.interval import Interval, interval_of
+from thetajoin.index.po_join import Pairs, PoJoin, stack
+from thetajoin.index.shape import Probe
+from thetajoin.kernels import emit
+from thetajoin.kernels.nearest import ALL, FIRST, LAST, Around, Rows, Towers, Wanted, pick
+
+Direction = Literal["backward", "forward", "nearest"]
+Ties = Literal["first", "last", "all"]
+TIES: dict[Ties, int] = {"first": FIRST, "last": LAST, "all": ALL}
+FANOUT = 64
+
+
+def nearest_rows(
+    index: PoJoin, probe: Probe, keys: Int64, direction: Direction, wanted: Wanted, room: int
+) -> Iterator[Pairs]:
+    """The nearest rows of each probe as chunks of ``(probe, position)``, a probe's together.
+
+    Positions are those of the primary order.
+    `keys` are the probes' own in the type of the primary key; of byte strings, which have no
+    distance, they are not looked at. Chunks are overwritten by the next.
+    """
+    if index.size == 0 or probe.size == 0:
+        return
+    primary = index.shape.primary
+    assert primary is not None
+    assert index.primary is not None
+    intervals = index._intervals(probe)
+    runs = index._runs(probe, intervals)
+    below, above = (
+        runs
+        if asked is None
+        else index._narrowed(_asking(probe, primary, asked), primary, asked, index.primary, runs)
+        for asked in _sides(intervals[primary], keys, direction)
+    )
+    none = np.zeros(probe.size, np.int32)
+    around = Around(
+        keys,
+        *((none, none) if direction == "forward" else below),
+        *((none, none) if direction == "backward" else above),
+    )
+    tested = index._needed(intervals)
+    at = [index.shape.tested.index(dim) for dim in tested]
+    low, high = stack(intervals, tested, probe.size)
+    negate = np.array([index.shape.dims[dim].negate for dim in tested], np.bool_)
+    tests = emit.Tests(np.ascontiguousarray(index.columns[at]), low, high, negate)
+    towers = _towers(index.zone_low[at], index.zone_high[at])
+    rows = Rows(index.primary, index.rid)
+    out = emit.Out.of(max(room, wanted.k))
+    while out.state[0] < probe.size:
+        before = out.state[0]
+        if n := pick(around, rows, tests, towers, wanted, out):
+            yield out.probe[:n], out.row[:n]
+        elif out.state[0] == before:  # more rows at one distance than there is room for
+            out = emit.Out(*(np.empty(2 * out.row.size, np.int32) for _ in "pr"), out.state)
+
+
+def _sides(
+    asked: Interval, keys: Int64, direction: Direction
+) -> tuple[Interval | None, Interval | None]:
+    """What the probes ask at or below their keys, and above them."""
+    if direction == "nearest":
+        return asked & interval_of(">=", keys), asked & interval_of("<", keys)
+    return (asked, None) if direction == "backward" else (None, asked)
+
+
+def _asking(probe: Probe, dim: int, asked: Interval) -> Probe:
+    """The same probes with another interval of one key, and so with other orders of it."""
+    return Probe(
+        tuple(asked if at == dim else one for at, one in enumerate(probe.intervals)), probe.size
+    )
+
+
+def _towers(low: NDArray[np.int64], high: NDArray[np.int64]) -> Towers:
+    """Extremes of ever larger blocks over those of 64 rows."""
+    lows, highs, starts = [low], [high], [0]
+    while lows[-1].shape[1] > FANOUT:
+        cuts = np.arange(0, lows[-1].shape[1], FANOUT)
+        starts.append(starts[-1] + lows[-1].shape[1])
+        lows.append(np.minimum.reduceat(lows[-1], cuts, axis=1))
+        highs.append(np.maximum.reduceat(highs[-1], cuts, axis=1))
+    return Towers(
+        np.concatenate(lows, axis=1), np.concatenate(highs, axis=1), np.array(starts, np.int64)
+    )
