@@ -59,7 +59,7 @@ class JoinCall:
         """The join of two schemas that this asks for; refuses arguments that are wrong."""
         window = self.checked_window(streaming=streaming)
         if self.nearest is not None:
-            window = nearest_window(window, self.nearest, streaming=streaming)
+            window = nearest_window(window, self.nearest, streaming=False)
         return JoinConfig(
             self.on,
             left,

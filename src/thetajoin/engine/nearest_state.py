@@ -29,29 +29,40 @@ def nearest_of_tables(
     join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
 ) -> pa.RecordBatch:
     """The nearest match of two whole tables, in the order of the left one's rows."""
-    batch = join.keyed(left, "l")
-    stored = join.keyed(_in_order(join, right), "r")
-    with mapper_of(join, len(stored)) as mapper:
-        times = join.times(stored.table, "r")
-        numbers = Arrivals.dense(0, len(stored))
-        block = join.new_store("r").block_of(stored, times, arrivals=numbers, mapper=mapper)
-    found = NearestFinder(join, [block], in_order=True).find(batch)
-    how = join.config.how
-    if how == "inner":
-        return join.layout.pairs(batch.table, found.left, block.table, found.row)
-    counts = np.bincount(found.left, minlength=len(batch))
-    if how in ("semi", "anti"):
-        rows = np.flatnonzero((counts > 0) == (how == "semi")).astype(np.int32)
-        return join.layout.single("l", batch.table, rows)
-    if counts.max(initial=0) <= 1:
-        rows = np.full(len(batch), -1, np.int32)
-        rows[found.left] = found.row
-        return join.layout.matched(batch.table, None, block.table, rows)
-    repeats = np.maximum(counts, 1)
-    lefts = np.repeat(np.arange(len(batch), dtype=np.int32), repeats)
-    rows = np.full(lefts.size, -1, np.int32)
-    rows[(counts > 0)[lefts]] = found.row
-    return join.layout.matched(batch.table, lefts, block.table, rows)
+    return NearestTable(join, right).run(left)
+
+
+class NearestTable:
+    """A whole right table, indexed once, for left rows to find their nearest rows in."""
+
+    def __init__(self, join: CompiledJoin, right: pa.RecordBatch) -> None:
+        batch = join.keyed(_in_order(join, right), "r")
+        with mapper_of(join, len(batch)) as mapper:
+            times = join.times(batch.table, "r")
+            numbers = Arrivals.dense(0, len(batch))
+            block = join.new_store("r").block_of(batch, times, arrivals=numbers, mapper=mapper)
+        self._join, self._block = join, block
+        self._finder = NearestFinder(join, [block], in_order=True)
+
+    def run(self, left: pa.RecordBatch) -> pa.RecordBatch:
+        """The nearest matches of left rows, in their order."""
+        layout, how, block = self._join.layout, self._join.config.how, self._block
+        batch = self._join.keyed(left, "l")
+        found = self._finder.find(batch)
+        if how == "inner":
+            return layout.pairs(batch.table, found.left, block.table, found.row)
+        counts = np.bincount(found.left, minlength=len(batch))
+        if how in ("semi", "anti"):
+            alone = np.flatnonzero((counts > 0) == (how == "semi")).astype(np.int32)
+            return layout.single("l", batch.table, alone)
+        if counts.max(initial=0) <= 1:
+            rows = np.full(len(batch), -1, np.int32)
+            rows[found.left] = found.row
+            return layout.matched(batch.table, None, block.table, rows)
+        lefts = np.repeat(np.arange(len(batch), dtype=np.int32), np.maximum(counts, 1))
+        rows = np.full(lefts.size, -1, np.int32)
+        rows[(counts > 0)[lefts]] = found.row
+        return layout.matched(batch.table, lefts, block.table, rows)
 
 
 def _in_order(join: CompiledJoin, right: pa.RecordBatch) -> pa.RecordBatch:
@@ -144,8 +155,8 @@ class NearestState(JoinState):
             for place, block in enumerate(self.stores["r"].blocks()):
                 mine = found.where(found.block == place)
                 for a, b in self._chunks(len(mine)):
-                    rows = mine.left[a:b], mine.row[a:b]
-                    yield self.join.layout.pairs(left, rows[0], block.table, rows[1])
+                    lefts, rights = mine.left[a:b], mine.row[a:b]
+                    yield self.join.layout.pairs(left, lefts, block.table, rights)
         if how == "inner":
             return
         alone = known & (matched if how == "semi" else ~matched)

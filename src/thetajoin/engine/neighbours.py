@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -88,6 +88,8 @@ class NearestFinder:
         assert join.near_key is not None
         self._join, self._blocks = join, blocks
         self._nearest: Nearest = join.config.nearest
+        if join.layout.only_left:  # any match will do
+            self._nearest = replace(self._nearest, k=1, ties="first", order_by=None)
         self._order_by = None if in_order else self._nearest.order_by
         self._is_float = pa.types.is_floating(join.near_key.type)
 
@@ -176,12 +178,13 @@ class NearestFinder:
                     pieces.append((left, number, place, gather(index.rid, positions)))
                     keys.append(index.primary_keys(positions))
         if not pieces:
-            return _Candidates(*(np.zeros(0, np.int32) for _ in range(4)), np.zeros(0, np.int64))
-        left, numbers, places, found = zip(*pieces, strict=True)
-        sizes = [piece.size for piece in left]
+            none: Positions = np.zeros(0, np.int32)
+            return _Candidates(none, none, none, none, np.zeros(0, np.int64))
+        lefts, numbers, places, found = zip(*pieces, strict=True)
+        sizes = [left.size for left in lefts]
         key = concat_keys(keys)
         return _Candidates(
-            np.concatenate(left),
+            np.concatenate(lefts),
             np.repeat(np.array(numbers, np.int32), sizes),
             np.repeat(np.array(places, np.int32), sizes),
             np.concatenate(found),
@@ -205,7 +208,7 @@ class NearestFinder:
 
     def _select(self, batch: KeyedBatch, found: _Candidates, k: int, ties: int) -> NDArray[np.intp]:
         """The nearest `k` candidates of each left row, by left row and distance."""
-        columns = [found.row, found.block, self._order(found)]
+        columns: list[NDArray[Any]] = [found.row, found.block, self._order(found)]
         if ties == LAST:
             columns = [~column for column in columns]
         distance = self._distances(batch, found)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.nearest_state import NearestTable
 from thetajoin.engine.parts import OTHER, Side
 from thetajoin.engine.step import Meeting
 from thetajoin.errors import OptionError, WindowError
@@ -39,6 +40,14 @@ class StaticJoin:
                 "FullHistory() or a TimeWindow"
             )
         self._join, self._side = join, streaming
+        if join.near_key is not None:
+            if streaming == "r":
+                raise OptionError(
+                    "nearest with a stream on the right and a table on the left: a nearer row may "
+                    "always come; make the left input the stream, or read both as streams"
+                )
+            self._nearest = NearestTable(join, table)
+            return
         batch = join.keyed(table, other)
         times = join.times(batch.table, other)
         self._blocks = [join.new_store(other).block_of(batch, times)]
@@ -51,6 +60,9 @@ class StaticJoin:
     def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The output that a batch of the stream causes."""
         join, side, how = self._join, self._side, self._join.config.how
+        if join.near_key is not None:
+            yield self._nearest.run(rows)
+            return
         batch = self.meeting(rows).batch
         matched = None if how == "inner" else np.zeros(len(batch), np.bool_)
         pairs = how not in ("semi", "anti")

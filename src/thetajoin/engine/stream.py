@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +14,14 @@ from thetajoin.engine.call import check_order, check_window, refuse_endless
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.intake import all_taken_in, conform
 from thetajoin.engine.layout import How, check_suffix, parse_how
+from thetajoin.engine.nearest import (
+    Nearest,
+    nearest_condition,
+    nearest_from_dict,
+    nearest_how,
+    nearest_window,
+)
+from thetajoin.engine.nearest_state import new_state
 from thetajoin.engine.options import Options
 from thetajoin.engine.restore import check_pending, read, refusing
 from thetajoin.engine.serial import serial
@@ -88,24 +97,92 @@ class StreamJoin:
         **options: Any,
     ) -> None:
         """Check everything that can be checked without rows."""
+        self._begin(
+            on,
+            parse_how(how),
+            check_window(window),
+            check_order(order_by),
+            (left_schema, right_schema),
+            suffix,
+            options,
+        )
+
+    @classmethod
+    def nearest(
+        cls,
+        *,
+        key: str | tuple[str, str],
+        by: Any = (),
+        on: Any = None,
+        direction: str = "backward",
+        tolerance: Any = None,
+        k: int = 1,
+        ties: str = "first",
+        order_by: str | None = None,
+        how: str = "left",
+        window: Window | None = None,
+        left_schema: pa.Schema | None = None,
+        right_schema: pa.Schema | None = None,
+        suffix: str = "_right",
+        **options: Any,
+    ) -> StreamJoin:
+        """The nearest match of two streams: `tj.nearest`'s arguments, pushed in micro-batches.
+
+        A left row comes out with the first `push` or `finish` after a watermark (`advance`) has
+        shown that no nearer row can come.
+
+        >>> import thetajoin as tj, pyarrow as pa
+        >>> window = tj.TimeWindow(before=60, time="ts")
+        >>> join = tj.StreamJoin.nearest(key="ts", window=window)
+        >>> quotes = pa.table({"ts": [1, 4], "bid": [10, 11]})
+        >>> join.push(left=pa.table({"ts": [5]}), right=quotes).num_rows
+        0
+        >>> join.advance(6)
+        >>> join.push().to_pydict()["bid"]
+        [11]
+        """
+        nearest = Nearest.of(key, direction, tolerance, k, ties, order_by)
+        join = cls.__new__(cls)
+        join._begin(
+            nearest_condition(by, on),
+            nearest_how(how),
+            nearest_window(check_window(window), nearest, streaming=True),
+            None,
+            (left_schema, right_schema),
+            suffix,
+            options,
+            nearest,
+        )
+        return join
+
+    def _begin(
+        self,
+        on: Any,
+        how: How,
+        window: Window,
+        order_by: tuple[str, str] | None,
+        schemas: tuple[pa.Schema | None, pa.Schema | None],
+        suffix: str,
+        options: Mapping[str, Any],
+        nearest: Nearest | None = None,
+    ) -> None:
         self._lock = threading.RLock()
-        self._on = on
-        self._how: How = parse_how(how)
-        self._window = check_window(window)
-        refuse_endless(self._window, self._how)
-        self._order_by = check_order(order_by)
+        self._on, self._how, self._window, self._order_by = on, how, window, order_by
+        self._nearest = nearest
+        refuse_endless(window, how)
         self._suffix = check_suffix(suffix)
         self._options = Options.parse(options)
+        left, right = schemas
         self._schemas: dict[str, pa.Schema | None] = {
-            "left": check_given_schema(left_schema, "left"),
-            "right": check_given_schema(right_schema, "right"),
+            "left": check_given_schema(left, "left"),
+            "right": check_given_schema(right, "right"),
         }
         self._early: list[tuple[str, Any]] = []
         self._state: JoinState | None = None
         self._pending: list[pa.RecordBatch] = []
         self._finished = False
-        if left_schema is not None and right_schema is not None:
-            self._state = self._make_state(left_schema, right_schema)[0]
+        if left is not None and right is not None:
+            self._state = self._make_state(left, right)[0]
 
     def _make_state(
         self, left: pa.Schema, right: pa.Schema
@@ -119,9 +196,10 @@ class StreamJoin:
             window=self._window,
             order_by=self._order_by,
             suffix=self._suffix,
+            nearest=self._nearest,
             options=self._options,
         )
-        state = JoinState(CompiledJoin(config))
+        state = new_state(CompiledJoin(config))
         output: list[pa.RecordBatch] = []
         for at, (what, value) in enumerate(self._early):
             if what == "watermark":
@@ -261,11 +339,12 @@ class StreamJoin:
         self._check_open()
         saved = snapshots.Saved(
             config={
-                "on": self._state.join.condition.sql if self._state else condition_text(self._on),
+                "on": self._on_text(),
                 "how": self._how,
                 "window": self._window.to_dict(),
                 "order_by": self._order_by,
                 "suffix": self._suffix,
+                "nearest": None if self._nearest is None else self._nearest.to_dict(),
                 "options": asdict(self._options),
             },
             schemas=self._schemas,
@@ -273,6 +352,12 @@ class StreamJoin:
             pending=self._pending,
         )
         return snapshots.write(saved, self._state)
+
+    def _on_text(self) -> str:
+        """The condition as text; none where a nearest match has no further condition."""
+        if self._on is None:
+            return ""
+        return self._state.join.condition.sql if self._state else condition_text(self._on)
 
     @classmethod
     def restore(cls, data: bytes) -> StreamJoin:
@@ -283,15 +368,17 @@ class StreamJoin:
         with refusing():
             saved, fill = read(data)
             config = saved.config
-            join = cls(
-                config["on"],
-                how=config["how"],
-                window=window_from_dict(config["window"]),
-                order_by=config["order_by"],
-                left_schema=saved.schemas["left"],
-                right_schema=saved.schemas["right"],
-                suffix=config["suffix"],
-                **config["options"],
+            nearest = config.get("nearest")
+            join = cls.__new__(cls)
+            join._begin(
+                config["on"] or None,
+                parse_how(config["how"]),
+                window_from_dict(config["window"]),
+                check_order(config["order_by"]),
+                (saved.schemas["left"], saved.schemas["right"]),
+                config["suffix"],
+                config["options"],
+                None if nearest is None else nearest_from_dict(nearest),
             )
             join._early, join._pending = saved.early, saved.pending
             if join._state is not None:

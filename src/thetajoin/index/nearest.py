@@ -62,7 +62,9 @@ def nearest_rows(
         if n := pick(around, rows, tests, towers, wanted, out):
             yield out.probe[:n], out.row[:n]
         elif out.state[0] == before:  # more rows at one distance than there is room for
-            out = emit.Out(*(np.empty(2 * out.row.size, np.int32) for _ in "pr"), out.state)
+            state = out.state
+            out = emit.Out.of(2 * out.row.size)
+            out.state[:] = state
 
 
 def _sides(

@@ -215,7 +215,7 @@ def _fitted(plan: Routing, join: CompiledJoin, units: int) -> Routing:
         )
     if plan.units not in (None, units):
         raise OptionError(f"this routing was made for {plan.units} units: pass units={plan.units}")
-    single = preserved_side(config.how)
+    single = preserved_side(join.keeps)
     why = ""
     if plan.kind in ("hash", "contrand"):
         found = _hash(join)
@@ -224,10 +224,10 @@ def _fitted(plan: Routing, join: CompiledJoin, units: int) -> Routing:
         why = _why_one_copy(join)
     if not why and plan.older and not all(p.meets for p in (plan, *plan.older)):
         why = "a routing by broadcast cannot follow another, nor be followed"
-    if not why and plan.older and config.how != "inner":
+    if not why and plan.older and join.keeps != "inner":
         why = "only an inner join can have its routing changed"
-    if not why and plan.hot and plan.point is None and config.how != "inner":
-        if config.how == "full" or config.self_join:
+    if not why and plan.hot and plan.point is None and join.keeps != "inner":
+        if join.keeps == "full" or config.self_join:
             why = "its frequent keys have copies in several units"
         else:
             fitting = tuple((key, grid_of(grid.units, single)) for key, grid in plan.hot)
@@ -237,12 +237,12 @@ def _fitted(plan: Routing, join: CompiledJoin, units: int) -> Routing:
     if not why and plan.point is not None and single not in (None, plan.point):
         why = (
             f"it keeps {_NAMES[plan.point]} rows in one place, and in this join the "
-            f"{_NAMES[single]} ones must be: make it with how={config.how!r}"
+            f"{_NAMES[single]} ones must be: make it with how={join.keeps!r}"
         )
-    if not why and plan.point is not None and config.how == "full":
+    if not why and plan.point is not None and join.keeps == "full":
         why = "in a full join the rows of both sides must be in one place"
-    if not why and plan.boxes is not None and plan.boxes.finite and config.how != "inner":
-        why = f"its boxes are those of an inner join: make it with how={config.how!r}"
+    if not why and plan.boxes is not None and plan.boxes.finite and join.keeps != "inner":
+        why = f"its boxes are those of an inner join: make it with how={join.keeps!r}"
     if not why and plan.grid is not None:
         plan = replace(plan, grid=grid_of(plan.grid.units, single))
     if why:
@@ -346,7 +346,7 @@ def _cells(join: CompiledJoin) -> Routing | str:
     if why:
         return why
     (part,) = join.parts
-    single = preserved_side(join.config.how)
+    single = preserved_side(join.keeps)
     timely = False
     for point in ("l", "r") if single is None else (single,):
         for dim, bound in bands(part, point):
@@ -367,7 +367,7 @@ def _why_one_copy(join: CompiledJoin) -> str:
         return "under a CountWindow every unit must see every row"
     if config.self_join:
         return "a row of a self-join has two roles"
-    if config.how == "full":
+    if join.keeps == "full":
         return "in a full join the rows of both sides must be in one place"
     if len(join.parts) != 1:
         return "the condition has alternatives"
@@ -417,6 +417,6 @@ def _matrix(join: CompiledJoin, units: int) -> Routing | str:
         return "under a CountWindow every unit must see every row"
     if config.self_join:
         return "a row of a self-join has two roles"
-    if config.how == "full":
+    if join.keeps == "full":
         return "in a full join the rows of both sides must be in one place"
-    return Routing("matrix", grid=grid_of(units, preserved_side(config.how)))
+    return Routing("matrix", grid=grid_of(units, preserved_side(join.keeps)))

@@ -78,7 +78,7 @@ def _made(join: CompiledJoin, samples: dict[Side, pa.RecordBatch], units: int) -
     plain = choose_route(join, units)
     if plain.kind == "hash":
         return _with_hot_keys(join, keyed, units, plain)
-    if plain.kind == "cells" or len(join.parts) != 1 or join.config.how == "full":
+    if plain.kind == "cells" or len(join.parts) != 1 or join.keeps == "full":
         return plain
     if not all(len(parts[0]) for parts in keyed.values()):
         return plain
@@ -103,8 +103,8 @@ def _with_hot_keys(join: CompiledJoin, keyed: Samples, units: int, plain: Routin
     if not shares:
         return plain
     hot = tuple((key, _spread(share, units)) for key, share in sorted(shares.items()))
-    single = preserved_side(join.config.how)
-    if len(join.parts) == 1 and join.config.how != "full":
+    single = preserved_side(join.keeps)
+    if len(join.parts) == 1 and join.keeps != "full":
         for point in SIDES if single is None else (single,):
             for dim, _ in bands(join.parts[0], point):
                 cells = _cells_of(join, keyed, point, dim)
@@ -121,7 +121,7 @@ def _spread(share: float, units: int) -> Grid:
 
 def _cells(join: CompiledJoin, keyed: Samples) -> Routing | None:
     """Cells of a key that the other side bounds from both sides, wide enough for most intervals."""
-    single = preserved_side(join.config.how)
+    single = preserved_side(join.keeps)
     for point in SIDES if single is None else (single,):
         view = join.parts[0].views[point]
         for dim in range(len(view.asks)):
@@ -165,14 +165,14 @@ def _cells_of(join: CompiledJoin, keyed: Samples, point: Side, dim: int) -> Rout
 
 def _ranges(join: CompiledJoin, keyed: Samples, units: int) -> Routing | None:
     """Boxes of one side's keys: of the side with which the busiest unit is sent the fewest rows."""
-    single = preserved_side(join.config.how)
+    single = preserved_side(join.keeps)
     tried = []
     for held in SIDES if single is None else (single,):
         keys = tuple(bounded_keys(join, held))
         if not keys:
             continue
         columns = held_keys(join, held, keys, keyed[held][0])
-        boxes = cut_boxes(columns, units, finite=join.config.how == "inner")
+        boxes = cut_boxes(columns, units, finite=join.keeps == "inner")
         _, reached = boxes.reached(*asked_keys(join, held, keys, keyed[OTHER[held]][0]))
         sent = np.bincount(reached, minlength=units).max() / len(keyed[OTHER[held]][0])
         tried.append(((sent + 2 / units) / 2, Routing("ranges", held, boxes=boxes, keys=keys)))

@@ -84,7 +84,7 @@ def aggregate_frames(left: Any, right: Any, call: JoinCall) -> Any:
     check_names(left, "the left input")
     check_names(right, "the right input")
     call = with_names_of(call, left, right)
-    check_join(left, right, call.on, call.window, call.order_by)
+    check_join(left, right, call)
     streaming = left.isStreaming or right.isStreaming
     options = dict(call.options)
     units, routing = options.pop("units", None), options.pop("routing", None)

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from thetajoin.engine.call import JoinCall
-from thetajoin.errors import SchemaError
+from thetajoin.engine.nearest import nearest_how
+from thetajoin.errors import OptionError, SchemaError
 from thetajoin.window.windows import TimeWindow
 
 CASE = "spark.sql.caseSensitive"
@@ -100,4 +101,23 @@ def with_names_of(call: JoinCall, left: Any, right: Any) -> JoinCall:
     """The call with window and order naming columns as the DataFrames spell them."""
     window = with_columns_of(call.window, left, right)
     call.order()
-    return replace(call, window=window, order_by=order_of(call.order_by, left, right))
+    nearest = call.nearest
+    if nearest is not None:
+        key = column_of(left, nearest.key[0]), column_of(right, nearest.key[1])
+        order_by = nearest.order_by
+        order_by = None if order_by is None else column_of(right, order_by)
+        nearest = replace(nearest, key=key, order_by=order_by)
+    order = order_of(call.order_by, left, right)
+    return replace(call, window=window, order_by=order, nearest=nearest)
+
+
+def check_nearest(call: JoinCall) -> None:
+    """Refuse a nearest match that leaves open which of two rows to take: Spark's have no order."""
+    nearest = call.nearest
+    if nearest is None or nearest.ties == "all" or nearest.order_by is not None:
+        return
+    if nearest_how(call.how) in ("left", "inner"):
+        raise OptionError(
+            f"ties={nearest.ties!r} on Spark needs order_by, a right column that says which of two "
+            "rows at equal distance comes first: rows have no order there; or use ties='all'"
+        )

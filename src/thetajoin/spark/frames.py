@@ -12,6 +12,7 @@ from thetajoin.spark.checks import (
     check_distinct,
     check_kinds,
     check_names,
+    check_nearest,
     folds,
     respelled,
     with_names_of,
@@ -56,7 +57,8 @@ def join_frames(left: Any, right: Any, call: JoinCall, *, checked: bool = False)
         right = respelled(right, left.columns)
         call = with_names_of(call, left, right)
         _check_output(left, right, call.how, call.suffix)
-        check_join(left, right, call.on, call.window, call.order_by)
+        check_join(left, right, call)
+        check_nearest(call)
     join = stream_join if left.isStreaming or right.isStreaming else batch_join
     return join(left, right, call)
 

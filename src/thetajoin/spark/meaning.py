@@ -18,6 +18,7 @@ import pyarrow.types as t
 from pyspark.sql import types as T
 
 from thetajoin.aggregate.spec import AggSpec
+from thetajoin.engine.call import JoinCall
 from thetajoin.engine.intake import storage_schema
 from thetajoin.engine.parts import compare_columns
 from thetajoin.errors import ConditionError, SchemaError
@@ -52,12 +53,18 @@ _BELOW_MINUTE = ("second", "millisecond", "microsecond")
 _COMPARED = (*COMPARISONS, "<=>", "in")
 
 
-def check_join(left: Any, right: Any, on: Any, window: Window | None, order_by: Any) -> None:
+def check_join(left: Any, right: Any, call: JoinCall) -> None:
     """Refuse what Spark would join otherwise than the engine does."""
     frames = {"l": left, "r": right}
     schemas = [storage_schema(arrow_schema(df)) for df in (left, right)]
-    Meaning.of(frames).check(*_bound(on, Scope(*schemas)))
-    _check_columns(left, right, window, order_by)
+    if call.on is not None or call.nearest is None:
+        Meaning.of(frames).check(*_bound(call.on, Scope(*schemas)))
+    _check_columns(left, right, call.window, call.order_by)
+    if call.nearest is not None:
+        _check_columns(left, right, None, call.nearest.key)
+        order_by = call.nearest.order_by
+        if order_by is not None:
+            _check_columns(right, right, None, (order_by, order_by))
 
 
 def check_many(

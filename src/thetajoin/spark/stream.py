@@ -21,6 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from thetajoin.engine.call import JoinCall, refuse_endless
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
+from thetajoin.engine.nearest import nearest_window
 from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
 from thetajoin.planner.route_plan import DEFAULT_UNITS, Routing, check_units, choose_route
 from thetajoin.spark.columns import by_position
@@ -44,9 +45,13 @@ def stream_join(left: Any, right: Any, call: JoinCall) -> Any:
     """The join of two DataFrames of which at least one streams, as a streaming DataFrame."""
     options = dict(call.options)
     asked = options.pop("units", None), options.pop("routing", None)
-    config = framed(replace(call, options=options), left, right, streaming=True)
-    window = config.window
     both = left.isStreaming and right.isStreaming
+    call = replace(call, options=options)
+    if both and call.nearest is not None:
+        narrow = nearest_window(call.checked_window(streaming=True), call.nearest, streaming=True)
+        call = replace(call, window=narrow)
+    config = framed(call, left, right, streaming=True)
+    window = config.window
     if both:
         refuse_endless(window, config.how)
     check_watermarks(left, right, window)

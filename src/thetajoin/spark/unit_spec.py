@@ -13,6 +13,8 @@ import pyarrow as pa
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.intake import storage_schema
 from thetajoin.engine.layout import How
+from thetajoin.engine.nearest import nearest_from_dict
+from thetajoin.engine.nearest_state import new_state
 from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
 from thetajoin.engine.state import JoinState
@@ -35,10 +37,9 @@ def _columns(schema: pa.Schema) -> str:
     return str(pa.schema([field.with_nullable(True) for field in schema]))
 
 
-def _plain(totals: tuple[Any, dict[str, str]]) -> list[Any]:
-    """Groups and aggregates as JSON gives them back."""
-    plain: list[Any] = json.loads(json.dumps(totals))
-    return plain
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    return json.loads(json.dumps(value))
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,14 @@ class UnitSpec:
     options: dict[str, Any] = field(default_factory=dict)
     # Groups and aggregates, where the units give out totals in place of matches.
     totals: tuple[Any, dict[str, str]] | None = None
+    # What is nearest, where the units give out only that.
+    nearest: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, config: JoinConfig, options: dict[str, Any], **more: Any) -> UnitSpec:
         """From a configuration that has been checked, and its options as they were given."""
         return cls(
-            on=condition_text(config.on),
+            on="" if config.on is None else condition_text(config.on),
             how=config.how,
             window=config.window.to_dict(),
             order_by=config.order_by,
@@ -78,6 +81,7 @@ class UnitSpec:
             right_schema=schema_to_bytes(config.right_schema),
             label=uuid.uuid4().hex[:12],
             options=options,
+            nearest=None if config.nearest is None else config.nearest.to_dict(),
             **more,
         )
 
@@ -96,6 +100,7 @@ class UnitSpec:
             "right columns": _columns(self.schema("right")),
             "self-join": self.self_join,
             **({} if self.totals is None else {"aggregates": _plain(self.totals)}),
+            **({} if self.nearest is None else {"nearest match": _plain(self.nearest)}),
         }
 
     @cached_property
@@ -164,7 +169,7 @@ class UnitSpec:
 
     def _meaning(self, on: str) -> str:
         schemas = (storage_schema(self.schema(side)) for side in ("left", "right"))
-        return canonical(compile_condition(on, *schemas).expr)
+        return canonical(compile_condition(on, *schemas).expr) if on else ""
 
     def schema(self, side: str) -> pa.Schema:
         """A side's Arrow schema."""
@@ -175,7 +180,7 @@ class UnitSpec:
     def config(self) -> JoinConfig:
         """The embedded engine's configuration."""
         return JoinConfig(
-            self.on,
+            self.on or None,
             self.schema("left"),
             self.schema("right"),
             how=self.how,
@@ -183,6 +188,7 @@ class UnitSpec:
             order_by=self.order_by,
             suffix=self.suffix,
             self_join=self.self_join,
+            nearest=None if self.nearest is None else nearest_from_dict(self.nearest),
             options=self._options,
         )
 
@@ -196,8 +202,9 @@ class UnitSpec:
 
     def state(self, unit: int) -> JoinState:
         """An empty join with this unit's share: of all that it is sent, or of all rows."""
-        share = Share() if self.routing.meets else Share.of(self.how, unit, self.units)
-        return JoinState(compiled_of(self), share)
+        join = compiled_of(self)
+        share = Share() if self.routing.meets else Share.of(join.keeps, unit, self.units)
+        return new_state(join, share)
 
 
 def compiled_of(spec: UnitSpec) -> CompiledJoin:
