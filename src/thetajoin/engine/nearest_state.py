@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.engine.block import Block, Flags
+from thetajoin.engine.block import Block, Flags, concat_batches, empty_batch
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import ranks_of
 from thetajoin.engine.neighbours import NearestFinder, Neighbours
-from thetajoin.engine.rows import make_batch
+from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.engine.share import Share
 from thetajoin.engine.state import JoinState, mapper_of
 from thetajoin.engine.step import Step
@@ -36,13 +36,19 @@ class NearestTable:
     """A whole right table, indexed once, for left rows to find their nearest rows in."""
 
     def __init__(self, join: CompiledJoin, right: pa.RecordBatch) -> None:
-        batch = join.keyed(_in_order(join, right), "r")
+        right = _in_order(join, right)
+        batch = join.keyed(right, "r")
         with mapper_of(join, len(batch)) as mapper:
             times = join.times(batch.table, "r")
             numbers = Arrivals.dense(0, len(batch))
             block = join.new_store("r").block_of(batch, times, arrivals=numbers, mapper=mapper)
-        self._join, self._block = join, block
+        self._join, self._block, self._right = join, block, right
         self._finder = NearestFinder(join, [block], in_order=True)
+
+    def neighbours(self, left: KeyedBatch) -> pa.RecordBatch:
+        """The rows of the table that are among the nearest of some left row."""
+        rows = np.unique(self._finder.find(left).row)
+        return self._right.take(pa.array(rows))
 
     def run(self, left: pa.RecordBatch) -> pa.RecordBatch:
         """The nearest matches of left rows, in their order."""
@@ -63,6 +69,27 @@ class NearestTable:
         rows = np.full(lefts.size, -1, np.int32)
         rows[(counts > 0)[lefts]] = found.row
         return layout.matched(batch.table, lefts, block.table, rows)
+
+
+class HeldNearest:
+    """Held left rows and right rows streamed past them, of which only the nearest are kept."""
+
+    def __init__(self, join: CompiledJoin, rows: pa.RecordBatch) -> None:
+        self._join, self._left = join, join.keyed(rows, "l")
+        self._rows = rows
+        self._kept: pa.RecordBatch | None = None
+
+    def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Keep what may be nearest to a held row; gives nothing yet."""
+        both = rows if self._kept is None else concat_batches([self._kept, rows])
+        self._kept = NearestTable(self._join, both).neighbours(self._left)
+        return iter(())
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The nearest matches of the held rows."""
+        none = empty_batch(self._join.given["r"])
+        right = none if self._kept is None else self._kept
+        yield NearestTable(self._join, right).run(self._rows)
 
 
 def _in_order(join: CompiledJoin, right: pa.RecordBatch) -> pa.RecordBatch:

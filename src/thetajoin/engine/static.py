@@ -27,6 +27,11 @@ class StaticJoin:
     def __init__(self, join: CompiledJoin, streaming: Side, table: pa.RecordBatch) -> None:
         """Index the table once."""
         how, other = join.config.how, OTHER[streaming]
+        if join.near_key is not None and streaming == "r":
+            raise OptionError(
+                "nearest with a stream on the right and a table on the left: a nearer row may "
+                "always come; make the left input the stream, or read both as streams"
+            )
         if how not in ALLOWED[streaming]:
             name = "left" if streaming == "l" else "right"
             raise OptionError(
@@ -41,11 +46,6 @@ class StaticJoin:
             )
         self._join, self._side = join, streaming
         if join.near_key is not None:
-            if streaming == "r":
-                raise OptionError(
-                    "nearest with a stream on the right and a table on the left: a nearer row may "
-                    "always come; make the left input the stream, or read both as streams"
-                )
             self._nearest = NearestTable(join, table)
             return
         batch = join.keyed(table, other)

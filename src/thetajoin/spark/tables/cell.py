@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from thetajoin.engine.block import empty_batch
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.held import HeldJoin, Singles
+from thetajoin.engine.nearest_state import HeldNearest
 from thetajoin.engine.parts import OTHER, Side
 from thetajoin.ipc import batches_from_ipc
 from thetajoin.limits import limits
@@ -106,8 +107,11 @@ def _run(
     total = sum(rows.num_rows for rows in kept)
     tables = list(chunks(kept, schema, total + 1, limits.held_bytes)) or [empty_batch(schema)]
     del kept
-    joins = [
-        HeldJoin(compiled, job.held, rows, pairs=job.pairs, singles=job.singles) for rows in tables
+    joins: list[HeldJoin | HeldNearest] = [
+        HeldJoin(compiled, job.held, rows, pairs=job.pairs, singles=job.singles)
+        if compiled.near_key is None
+        else HeldNearest(compiled, rows)
+        for rows in tables
     ]
     del tables
 

@@ -43,7 +43,7 @@ class Inputs:
         return names.index(hidden("l", "row")), names.index(hidden("r", "row"))
 
 
-def prepare(left: Any, right: Any, config: JoinConfig, on: str) -> Inputs:
+def prepare(left: Any, right: Any, config: JoinConfig, on: str | None) -> Inputs:
     """The inputs of a join that has been checked."""
     self_join, window = config.self_join, config.window
     frames: dict[Side, Any] = {"l": left} if self_join else {"l": left, "r": right}

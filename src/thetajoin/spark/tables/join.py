@@ -57,7 +57,7 @@ def batch_join(left: Any, right: Any, call: JoinCall) -> Any:
     if settings.observe is not None and config.how == "full":
         raise OptionError("observe goes with one join, and a full join is two: leave it out")
     output = output_schema(CompiledJoin(config), left, right)  # refuses what is wrong
-    inputs = prepare(left, right, config, condition_text(call.on))
+    inputs = prepare(left, right, config, None if call.on is None else condition_text(call.on))
     return _Join(inputs, settings, output, options).run()
 
 
@@ -69,9 +69,9 @@ class _Join:
     ) -> None:
         config = inputs.config
         self.inputs, self.settings, self.output = inputs, settings, output
-        self.how: How = config.how
         self.spec = UnitSpec.of(config, options)
         self.compiled = CompiledJoin(self.spec.config)
+        self.how: How = self.compiled.keeps
         self.session = inputs.tables["l"].session
         self._seen: dict[Side, Summary] = {}
 
@@ -105,6 +105,9 @@ class _Join:
             whole = self._whole(small)
             if whole is not None:
                 return self._broadcast(how, small, whole)
+        if self.compiled.near_key is not None:
+            alone = self.compiled.gives_unmatched("l")
+            return self._cells("l", pairs=True, singles="unmatched" if alone else "none")
         if how == "full":
             left = self._cells("l", pairs=True, singles="unmatched")
             return left.union(self._cells("r", pairs=False, singles="unmatched"))
@@ -142,7 +145,9 @@ class _Join:
         return self.inputs.tables[side].whole(self.compiled.given[side])
 
     def _broadcast(self, how: How, small: Side, whole: Whole) -> Any:
-        spec = replace(self.spec, how=how, label=f"{self.spec.label}-{how}")
+        spec = self.spec
+        if self.compiled.near_key is None:
+            spec = replace(spec, how=how, label=f"{spec.label}-{how}")
         return broadcast_join(self.inputs, spec, OTHER[small], whole, self.output)
 
     def plan(self, held: Side | None, keep_all: bool) -> CellPlan:
