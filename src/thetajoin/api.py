@@ -16,8 +16,8 @@ from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import all_taken_in, taken_in
 from thetajoin.engine.nearest import Nearest, nearest_condition
 from thetajoin.engine.nearest_state import nearest_of_tables
+from thetajoin.engine.one_shot import join_tables
 from thetajoin.engine.serial import SerialIterator
-from thetajoin.engine.state import JoinState
 from thetajoin.errors import SchemaError, enough_memory
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
 from thetajoin.planner.plan import Plan, make_plan
@@ -335,9 +335,7 @@ def _prepare(
 def _run(
     compiled: CompiledJoin, batches: tuple[pa.RecordBatch, pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    state = JoinState(compiled)
-    yield from state.run(*batches, last=True)
-    yield from state.finish()
+    yield from join_tables(compiled, *batches)
 
 
 def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

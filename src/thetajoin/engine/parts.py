@@ -24,7 +24,7 @@ Side = Literal["l", "r"]
 Nan = Literal["high", "low", "drop"]
 SIDES: tuple[Side, Side] = ("l", "r")
 OTHER: dict[Side, Side] = {"l": "r", "r": "l"}
-_MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
+MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class _Builder:
         right = self.key("r", KeySpec(comparison.right))
         kind = {"=": "equal", "!=": "negate"}.get(comparison.op, "order")
         self.ask("r", kind, right, Ask(left, comparison.op))
-        self.ask("l", kind, left, Ask(right, _MIRROR[comparison.op]))
+        self.ask("l", kind, left, Ask(right, MIRROR[comparison.op]))
 
     def differ(self, difference: Difference) -> None:
         """``low <= l - r <= high``: r in [l - high, l - low], and l in [r + low, r + high]."""
@@ -157,7 +157,7 @@ class _Builder:
         left, right = self.key("l", KeySpec(key.left, nan)), self.key("r", KeySpec(key.right, nan))
         if key.op is not None:
             self.ask("r", "order", right, Ask(left, key.op))
-            self.ask("l", "order", left, Ask(right, _MIRROR[key.op]))
+            self.ask("l", "order", left, Ask(right, MIRROR[key.op]))
         if key.reach is not None:
             self.differ(key.reach)
         if key.op is None and key.reach is None:

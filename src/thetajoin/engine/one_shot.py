@@ -1,0 +1,116 @@
+"""The join of two whole tables: nothing comes later, so only what is looked at once is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from thetajoin.engine.block import Block, sorted_block, unsorted_block
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.joiner import Found
+from thetajoin.engine.layout import preserves
+from thetajoin.engine.overlaps import Look, looks
+from thetajoin.engine.parts import OTHER, SIDES, Side
+from thetajoin.engine.rows import KeyedBatch
+from thetajoin.engine.state import JoinState, mapper_of
+from thetajoin.index.arrivals import Arrivals
+from thetajoin.registry import PO_JOIN
+from thetajoin.window.windows import CountWindow
+
+
+def join_tables(
+    join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
+) -> Iterator[pa.RecordBatch]:
+    """The result of a join of two tables, in batches of bounded size."""
+    window, index = join.config.window, join.config.options.index
+    if isinstance(window, CountWindow) or index != PO_JOIN:
+        state = JoinState(join)
+        yield from state.run(left, right, last=True)
+        yield from state.finish()
+        return
+    yield from _OneShot(join, left, right).run()
+
+
+def _apart(found: Found) -> Found:
+    """Matches of a self-join without those of a row with itself."""
+    apart = found.probe_rows != found.stored_rows
+    if apart.all():
+        return found
+    output = None if found.output is None else found.output.filter(pa.array(apart))
+    return Found(found.block, found.probe_rows[apart], found.stored_rows[apart], output)
+
+
+class _OneShot:
+    """Both tables, keyed once, and which of their rows have found a match."""
+
+    def __init__(self, join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
+        self._join, self._how = join, join.config.how
+        self._batches: dict[Side, KeyedBatch] = {"l": join.keyed(left, "l")}
+        self._batches["r"] = join.keyed(right, "r")
+        self._matched: dict[Side, NDArray[np.bool_]] = {
+            side: np.zeros(len(batch), np.bool_)
+            for side, batch in self._batches.items()
+            if preserves(self._how, side)
+        }
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Matches as they are found, then the rows that come out alone."""
+        want_pairs = self._how not in ("semi", "anti")
+        for look in self._looks():
+            for found in self._found(look, want_pairs):
+                probing = OTHER[look.stored]
+                for side, rows in (
+                    (probing, found.probe_rows),
+                    (look.stored, found.stored_rows),
+                ):
+                    if side in self._matched:
+                        self._matched[side][rows] = True
+                if found.output is not None and found.output.num_rows:
+                    yield found.output
+        yield from self._alone()
+
+    def _looks(self) -> Iterator[Look]:
+        left, right = self._batches["l"], self._batches["r"]
+        for part, *rows in zip(self._join.parts, left.parts, right.parts, strict=True):
+            yield from looks(part, *rows)
+
+    def _found(self, look: Look, want_pairs: bool) -> Iterator[Found]:
+        """One look-up: the stored side is sorted, and the other one probes it."""
+        probing = OTHER[look.stored]
+        if not all(len(rows) for rows in look.rows.values()):
+            return
+        is_self_join = self._join.config.self_join
+        keep_rows = self._join.joiner.keep_rows or is_self_join
+        joiner = replace(self._join.joiner, parts=(look.part,), keep_rows=keep_rows)
+        batch = KeyedBatch(self._batches[probing].table, (look.rows[probing],))
+        block = self._block(look)
+        once = not want_pairs and probing == "l"
+        for found in joiner.probe(batch, probing, [block], once=once, want_output=want_pairs):
+            yield _apart(found) if is_self_join else found
+
+    def _block(self, look: Look) -> Block:
+        """The stored side's rows, sorted; as they come where they are few."""
+        view, table = look.part.views[look.stored], self._batches[look.stored].table
+        batch = KeyedBatch(table, (look.rows[look.stored],))
+        args = Arrivals.dense(0, len(batch)), batch, [view.shape], [view.stored]
+        few = self._join.config.options.head_rows // 2
+        if len(batch) <= few and not any(dim.is_bytes for dim in view.shape.dims):
+            return unsorted_block(*args, settled=None, times=None, capacity=0)
+        with mapper_of(self._join, len(batch)) as mapper:
+            return sorted_block(*args, settled=None, times=None, mapper=mapper)
+
+    def _alone(self) -> Iterator[pa.RecordBatch]:
+        """Rows of preserved sides that matched nothing; those that did, of a semi join."""
+        step = self._join.config.options.chunk_rows
+        for side in SIDES:
+            if side not in self._matched:
+                continue
+            wanted = self._matched[side] if self._how == "semi" else ~self._matched[side]
+            rows = np.flatnonzero(wanted).astype(np.int32)
+            for start in range(0, len(rows), step):
+                chunk = rows[start : start + step]
+                yield self._join.layout.single(side, self._batches[side].table, chunk)
