@@ -76,7 +76,7 @@ def looks(part: Part, left: PartRows, right: PartRows) -> Iterator[Look]:
     rows: dict[Side, PartRows] = {"l": left, "r": right}
     overlap = overlap_of(part)
     if overlap is not None:
-        proper = {
+        proper: dict[Side, NDArray[np.bool_]] = {
             "l": _in_order(left, overlap, "l", "<="),
             "r": _in_order(right, overlap, "r", overlap.ends_op),
         }
@@ -92,7 +92,7 @@ def _looks_of_overlap(
     part: Part,
     overlap: Overlap,
     rows: dict[Side, PartRows],
-    proper: dict[str, NDArray[np.bool_]],
+    proper: dict[Side, NDArray[np.bool_]],
 ) -> Iterator[Look]:
     starts, ends = overlap.starts, overlap.ends
     after = _view(
@@ -122,7 +122,7 @@ def _reversed(
     side: Side,
     overlap: Overlap,
     rows: dict[Side, PartRows],
-    proper: dict[str, NDArray[np.bool_]],
+    proper: dict[Side, NDArray[np.bool_]],
 ) -> Look:
     """The matches of one side's reversed intervals that the two look-ups leave out."""
     op = "<=" if side == "r" else ">"
