@@ -119,6 +119,7 @@ def join_agg(
     right: Any,
     on: Any,
     *,
+    how: str = "inner",
     group_by: Any = (),
     aggs: Mapping[str, str],
     window: Window | None = None,
@@ -138,9 +139,7 @@ def join_agg(
     >>> tj.join_agg(here, there, "l.power < r.power", group_by="l.rack", aggs=aggs).to_pydict()
     {'rack': ['a', 'b'], 'n': [2, 1], 'most': [40, 40]}
     """
-    call = JoinCall(
-        on, window=window, order_by=order_by, group_by=group_by, aggs=aggs, options=options
-    )
+    call = JoinCall(on, how, window, order_by, group_by=group_by, aggs=aggs, options=options)
     if is_spark(left) or is_spark(right):
         from thetajoin.spark.aggregate import aggregate_frames
 
