@@ -163,7 +163,7 @@ class Segment:
         if spans is None:
             return Refused("two sets of equal keys share a hash")
         axes = [
-            Axis(order, *span, name=dim, rising=spans.rising.get(dim))
+            Axis(order, *span, name=dim, rising=spans.rising.get(dim), runs=spans.runs)
             for dim, order, span in spans.others
         ]
         few = _few(visible[1], visible[2]) if visible[0] else None

@@ -29,6 +29,8 @@ NONE = np.iinfo(np.int64).max  # the rank of no row at all
 MOST_ORDERS = 3
 # A summed-area table is asked where questions are this many times fewer than rows.
 GRID_RATIO = 12
+# Boxes that are differences of runs are answered apart where at most this share is of others.
+MOST_OTHERS = 0.75
 # Up to this many rows, a sweep with more questions than points is made for questions.
 OFTEN_ROWS = 1 << 20
 Mapper = Callable[[Callable[[int], None], Iterable[int]], Any]
@@ -51,6 +53,8 @@ class Axis:
     name: Any = None
     # Probes in an order in which the ranges probably go up, because their keys do.
     rising: Int32 | None = None
+    # The run of rows with equal keys that each probe asks in, where that is known.
+    runs: Ranges | None = None
 
 
 @dataclass
@@ -125,7 +129,10 @@ def narrowed(axis: Axis, chosen: Int64) -> Axis:
         rising = gather(number, axis.rising)
         rising = rising[rising >= 0]
     start, end = gather(axis.start, chosen), gather(axis.end, chosen)
-    return Axis(axis.order, start, end, axis.name, rising)
+    runs = None
+    if axis.runs is not None:
+        runs = gather(axis.runs[0], chosen), gather(axis.runs[1], chosen)
+    return Axis(axis.order, start, end, axis.name, rising, runs)
 
 
 def part_of(
@@ -183,17 +190,50 @@ def _running(plane: Plane, at: int) -> Int64:
 
 def _two(plane: Plane, primary: Ranges, axis: Axis) -> Answer:
     answer = Answer.empty(plane, primary[0].size)
-    if (
-        plane.memo is not None
-        and axis.name is not None
-        and primary[0].size * GRID_RATIO < plane.size
-    ):
+    few = primary[0].size * GRID_RATIO < plane.size
+    if few and plane.memo is not None and axis.name is not None:
         _ask_grid(plane, primary, axis, answer)
     else:
-        _sweep_sums(plane, primary, axis, answer)
+        rest = None if axis.runs is None else _nested(plane, primary, axis, axis.runs, answer)
+        if rest is None:
+            _sweep_sums(plane, primary, axis, answer)
+        elif rest.size:
+            some = gather(primary[0], rest), gather(primary[1], rest)
+            found = Answer(np.zeros((len(answer.totals), rest.size), np.int64), answer.least)
+            _sweep_sums(plane, some, narrowed(axis, rest), found)
+            answer.totals[:, rest] = found.totals
     if plane.ranks:
         _least_of_two(plane, primary, axis, answer)
     return answer
+
+
+def _nested(
+    plane: Plane, primary: Ranges, axis: Axis, runs: Ranges, answer: Answer
+) -> Int64 | None:
+    """Totals of boxes that are the difference of two runs; the other boxes, None if that is most.
+
+    Costs a pass over the rows and a look at each probe, and spares most sweeps over intervals.
+    """
+    box = (*primary, axis.start, axis.end)
+    most = np.empty(plane.size + 1, np.int32)
+    most[0] = -1
+    np.maximum.accumulate(axis.order, out=most[1:])
+    least = np.empty(plane.size + 1, np.int32)
+    least[-1] = plane.size
+    np.minimum.accumulate(axis.order[::-1], out=least[-2::-1])
+    forms = np.empty(primary[0].size, np.int8)
+    others = sweep.count_nested(box, runs, most, least, forms, answer.totals[0])
+    if others > MOST_OTHERS * forms.size:
+        answer.totals[0] = 0
+        return None
+
+    def column(at: int) -> None:
+        in_order = np.empty(plane.size + 1, np.int64)
+        wide.running_sums(gather(plane.sums[at], axis.order), in_order)
+        sweep.sum_nested(box, forms, _running(plane, at), in_order, answer.totals[at + 1])
+
+    plane.mapper(column, range(len(plane.sums)))
+    return np.flatnonzero(forms == 0)
 
 
 def _ask_grid(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None:

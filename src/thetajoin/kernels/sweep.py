@@ -54,6 +54,49 @@ def list_questions(starts, ends, low, high, n, order, at, asked, signs, whole):
 
 
 @kernel
+def count_nested(box, runs, most, least, forms, out):
+    """Count the points of boxes ``[starts, ends) x [low, high)`` that are a difference of two runs.
+
+    Where x begins with the run and y ends with it, all that is left out lies before `low` and
+    behind `ends`. If every point before `low` is before `ends` too, the box is what lies before
+    `ends` less what lies before `low`. That is so for intervals that ask which others they overlap:
+    what ends before they begin has begun before they end. The other way round (form 2) it is what
+    lies before `high` less what lies before `starts`. `most` has the largest x before each y,
+    `least` the smallest from it on. Gives the number of boxes with neither form (0).
+    """
+    starts, ends, low, high = box
+    others = 0
+    for q in range(starts.size):
+        first, last = runs[0][q], runs[1][q]
+        forms[q] = 3
+        if starts[q] >= ends[q] or low[q] >= high[q]:
+            continue
+        if starts[q] == first and high[q] == last and (low[q] == first or most[low[q]] < ends[q]):
+            forms[q] = 1
+            out[q] = ends[q] - low[q]
+        elif (
+            ends[q] == last and low[q] == first and (high[q] == last or least[high[q]] >= starts[q])
+        ):
+            forms[q] = 2
+            out[q] = high[q] - starts[q]
+        else:
+            forms[q] = 0
+            others += 1
+    return others
+
+
+@kernel
+def sum_nested(box, forms, by_x, by_y, out):
+    """As `count_nested`, for sums: running sums of the values in both orders are given."""
+    starts, ends, low, high = box
+    for q in range(forms.size):
+        if forms[q] == 1:
+            out[q] = by_x[ends[q]] - by_y[low[q]]
+        elif forms[q] == 2:
+            out[q] = by_y[high[q]] - by_x[starts[q]]
+
+
+@kernel
 def sweep_count(perm, at, asked, signs, starts, ends, wide, out):
     """Add ``signs[i]`` times the number of points with y below ``at[i]`` to ``out[asked[i]]``.
 
