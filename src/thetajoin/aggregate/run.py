@@ -38,6 +38,7 @@ from thetajoin.index.head import Head
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.order import gather
+from thetajoin.limits import limits
 from thetajoin.predicate import condition_text
 from thetajoin.registry import AUTO, PO_JOIN
 from thetajoin.window.windows import CountWindow, FullHistory, Window
@@ -169,7 +170,7 @@ class Asking:
     @staticmethod
     def of(rows: SideRows, view: View, keyed: PartRows) -> Asking:
         """The rows that have keys, in an order that suits the index."""
-        keyed = sort_probes(view, keyed)
+        keyed = _sorted(view, keyed)
         codes = gather(rows.grouping.codes, keyed.rows)
         return Asking(rows, keyed.rows, make_probe(view, keyed, None), codes)
 
@@ -458,6 +459,20 @@ def _across(spec: AggSpec) -> str:
         if len(expr.sides()) == 2:
             return f"{expr} names both sides"
     return ""
+
+
+def _sorted(view: View, rows: PartRows) -> PartRows:
+    """Many rows in the order of a key they search for, so that near ones are searched together.
+
+    That of an equal key would leave the searches inside its runs without an order.
+    """
+    shape = view.shape
+    searched = (*shape.setters, *(() if shape.primary is None else (shape.primary,)))
+    if not shape.run or not searched:
+        return sort_probes(view, rows)
+    if len(rows) < limits.sorted_probes:
+        return rows
+    return rows.sorted_by(view.asks[searched[0]][0].probe_key)
 
 
 def _part_rows(block: Block, at: int, view: View) -> PartRows:

@@ -44,6 +44,9 @@ TEST_NS, MOVE_NS, SUMMARY_NS, PROBE_NS = 0.7, 1.6, 0.6, 12.0
 SAMPLED_PROBES = 16
 # Probes for so many keys are enough to pass over all keys rather than search.
 MERGED_SHARE = 8
+# Runs are looked up in a table of all keys between the extremes where these are so many times
+# fewer than the probes.
+FEW_RUNS = 8
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,8 @@ class PoJoin:
         def order_by(dim: int) -> Int32:
             if dim < 0:
                 order = np.arange(self.size, dtype=np.int32)
+            elif run is not None and (both := _one_key(run, values[dim])) is not None:
+                return order_of(both)
             elif orders is not None and self.dictionaries[dim] is None:
                 order = orders(dim)
             else:
@@ -248,6 +253,14 @@ class PoJoin:
         lows = [intervals[i].low for i in self.shape.run]
         run = self._mixed([low for low in lows if low is not None])
         assert run is not None
+        low, high = int(self.run[0]), int(self.run[-1])
+        if (high - low) * FEW_RUNS < probe.size and high < 2**62:
+            # Where each key's run begins is looked up; that of an absent one ends there too.
+            firsts = np.searchsorted(self.run, np.arange(low, high + 2)).astype(np.int32)
+            absent = (run < low) | (run > high)
+            at = np.where(absent, 0, run - low)
+            starts = gather(firsts, at)
+            return starts, np.where(absent, starts, gather(firsts, at + 1))
         order = order_of(run)
         first_at_least(self.run, run, order, starts)
         first_above(self.run, run, order, ends)
@@ -495,6 +508,17 @@ class PoJoin:
 
 NO_KEYS: Int64 = np.zeros(0, np.int64)
 _NO_ROWS: Int32 = np.zeros(0, np.int32)
+
+
+def _one_key(run: Int64, values: Int64) -> Int64 | None:
+    """A key that orders by run and then by value; None if there is no room for both in 64 bits."""
+    if not run.size:
+        return None
+    first, least = int(run.min()), int(values.min())
+    spans = int(run.max()) - first + 1, int(values.max()) - least + 1
+    if spans[0] * spans[1] << run.size.bit_length() >= 2**63:
+        return None
+    return (run - first) * np.int64(spans[1]) + (values - least)
 
 
 def _merged_order(parts: Sequence[PoJoin], dim: int) -> Int32:
