@@ -35,12 +35,6 @@ def _columns(schema: pa.Schema) -> str:
     return str(pa.schema([field.with_nullable(True) for field in schema]))
 
 
-def _plain(totals: tuple[Any, dict[str, str]]) -> list[Any]:
-    """Groups and aggregates as JSON gives them back."""
-    plain: list[Any] = json.loads(json.dumps(totals))
-    return plain
-
-
 @dataclass(frozen=True)
 class UnitSpec:
     """Everything a unit needs to know; plain values only, so that pickling it is cheap."""
@@ -63,6 +57,8 @@ class UnitSpec:
     options: dict[str, Any] = field(default_factory=dict)
     # Groups and aggregates, where the units give out totals in place of matches.
     totals: tuple[Any, dict[str, str]] | None = None
+    # Whether these have the left rows' groups that have no match, too.
+    keeps_left: bool = False
 
     @classmethod
     def of(cls, config: JoinConfig, options: dict[str, Any], **more: Any) -> UnitSpec:
@@ -95,8 +91,14 @@ class UnitSpec:
             "left columns": _columns(self.schema("left")),
             "right columns": _columns(self.schema("right")),
             "self-join": self.self_join,
-            **({} if self.totals is None else {"aggregates": _plain(self.totals)}),
+            **({} if self.totals is None else {"aggregates": self._aggregates(self.totals)}),
         }
+
+    def _aggregates(self, totals: tuple[Any, dict[str, str]]) -> list[Any]:
+        """Groups and aggregates as JSON gives them back."""
+        kept = ("left",) if self.keeps_left else ()
+        plain: list[Any] = json.loads(json.dumps((*totals, *kept)))
+        return plain
 
     @cached_property
     def older_places(self) -> int:
