@@ -234,7 +234,8 @@ def explain(
     compiled = CompiledJoin(call.config(*schemas))
     plan = make_plan(compiled, *batches)
     if streaming:
-        plan = replace(plan, routing=explain_route(compiled, units, routing))
+        routed = compiled if aggregated is None else aggregated.join
+        plan = replace(plan, routing=explain_route(routed, units, routing))
     return plan if aggregated is None else plan_aggregates(aggregated.aggregator(), plan)
 
 

@@ -29,7 +29,7 @@ NONE = np.iinfo(np.int64).max  # the rank of no row at all
 MOST_ORDERS = 3
 # A summed-area table is asked where questions are this many times fewer than rows.
 GRID_RATIO = 12
-# Boxes that are differences of runs are answered apart where at most this share is of others.
+# Boxes are taken as differences of what is before two places where most of them are.
 MOST_OTHERS = 0.75
 # Up to this many rows, a sweep with more questions than points is made for questions.
 OFTEN_ROWS = 1 << 20
@@ -194,7 +194,7 @@ def _two(plane: Plane, primary: Ranges, axis: Axis) -> Answer:
     if few and plane.memo is not None and axis.name is not None:
         _ask_grid(plane, primary, axis, answer)
     else:
-        rest = None if axis.runs is None else _nested(plane, primary, axis, axis.runs, answer)
+        rest = None if axis.runs is None else _differences(plane, primary, axis, axis.runs, answer)
         if rest is None:
             _sweep_sums(plane, primary, axis, answer)
         elif rest.size:
@@ -207,33 +207,46 @@ def _two(plane: Plane, primary: Ranges, axis: Axis) -> Answer:
     return answer
 
 
-def _nested(
+def _differences(
     plane: Plane, primary: Ranges, axis: Axis, runs: Ranges, answer: Answer
 ) -> Int64 | None:
-    """Totals of boxes that are the difference of two runs; the other boxes, None if that is most.
+    """Totals of boxes that are all before one place less all before another; which boxes are not.
 
-    Costs a pass over the rows and a look at each probe, and spares most sweeps over intervals.
+    It is so for intervals and those they overlap: what ends before an interval begins has begun
+    before it ends. Each box must begin with its run in one order and end with it in the other; None
+    if they do not, or if most are no difference. Costs a pass over the rows and a look at each box.
     """
-    box = (*primary, axis.start, axis.end)
-    most = np.empty(plane.size + 1, np.int32)
-    most[0] = -1
-    np.maximum.accumulate(axis.order, out=most[1:])
-    least = np.empty(plane.size + 1, np.int32)
-    least[-1] = plane.size
-    np.minimum.accumulate(axis.order[::-1], out=least[-2::-1])
-    forms = np.empty(primary[0].size, np.int8)
-    others = sweep.count_nested(box, runs, most, least, forms, answer.totals[0])
-    if others > MOST_OTHERS * forms.size:
-        answer.totals[0] = 0
+    starts, ends = primary
+    others = np.empty(starts.size, np.int64)
+    extreme = np.empty(plane.size + 1, np.int32)
+    counts = answer.totals[0]
+    if _same(starts, runs[0]) and _same(axis.end, runs[1]):
+        sweep.largest_before(axis.order, extreme)
+        more, less = ends, axis.start
+        found = sweep.count_differences(more, less, extreme, runs[0], others, counts)
+    elif _same(ends, runs[1]) and _same(axis.start, runs[0]):
+        sweep.smallest_from(axis.order, extreme)
+        more, less = axis.end, starts
+        found = sweep.count_back_differences(more, less, extreme, runs[1], others, counts)
+    else:
+        return None
+    if found > MOST_OTHERS * others.size:
+        counts[:] = 0
         return None
 
     def column(at: int) -> None:
-        in_order = np.empty(plane.size + 1, np.int64)
-        wide.running_sums(gather(plane.sums[at], axis.order), in_order)
-        sweep.sum_nested(box, forms, _running(plane, at), in_order, answer.totals[at + 1])
+        by_y = np.empty(plane.size + 1, np.int64)
+        wide.running_sums(gather(plane.sums[at], axis.order), by_y)
+        by_x = _running(plane, at)
+        first, second = (by_x, by_y) if more is ends else (by_y, by_x)
+        np.subtract(gather(first, more), gather(second, less), out=answer.totals[at + 1])
 
     plane.mapper(column, range(len(plane.sums)))
-    return np.flatnonzero(forms == 0)
+    return others[:found]
+
+
+def _same(some: Int32, others: Int32) -> bool:
+    return some is others or bool((some == others).all())
 
 
 def _ask_grid(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None:

@@ -433,7 +433,7 @@ class PoJoin:
         )
         return float(blocks) * probe.size / sample.size
 
-    def spans(self, probe: Probe) -> Spans | None:
+    def spans(self, probe: Probe, mapper: Mapper | None = None) -> Spans | None:
         """Ranges instead of pairs; None where two sets of equal keys share a hash."""
         intervals = self._intervals(probe)
         runs = self._runs(probe, intervals)
@@ -442,24 +442,26 @@ class PoJoin:
             if checked is None:
                 return None
             runs = checked
-        primary = runs
+        orders: dict[int, tuple[Int32, Int64]] = {}
         if self.shape.primary is not None and self.primary is not None:
-            asked = intervals[self.shape.primary]
-            primary = self._narrowed(probe, self.shape.primary, asked, self.primary, runs)
-        others, excluded, rising = [], [], {}
+            orders[self.shape.primary] = _NO_ROWS, self.primary
         for dim in self._needed(intervals):
-            if dim in self.shape.run:
-                continue
-            if self.shape.dims[dim].negate:
-                order, values = self._ordered(dim)
-                span = self._narrowed(probe, dim, intervals[dim], values, runs)
-                excluded.append((dim, order, span))
-            else:
-                span = self._narrowed(probe, dim, intervals[dim], self.sorted[dim], runs)
-                others.append((dim, self.perm[dim], span))
-                if self.run is None:
-                    rising[dim] = probe.order(dim, intervals[dim])
-        return Spans(runs, primary, tuple(others), rising, tuple(excluded))
+            if dim not in self.shape.run:
+                plain = not self.shape.dims[dim].negate
+                kept = (self.perm[dim], self.sorted[dim]) if plain else self._ordered(dim)
+                orders[dim] = kept
+        found: dict[int, Span] = {}
+
+        def search(dim: int) -> None:
+            found[dim] = self._narrowed(probe, dim, intervals[dim], orders[dim][1], runs)
+
+        (mapper or _sequential)(search, list(orders))
+        primary = runs if self.shape.primary is None else found.pop(self.shape.primary, runs)
+        spans = [(dim, orders[dim][0], span) for dim, span in sorted(found.items())]
+        excluded = tuple(span for span in spans if self.shape.dims[span[0]].negate)
+        others = tuple(span for span in spans if not self.shape.dims[span[0]].negate)
+        rising = {dim: probe.order(dim, intervals[dim]) for dim, *_ in others}
+        return Spans(runs, primary, others, {} if self.run is not None else rising, excluded)
 
     def _ordered(self, dim: int) -> tuple[Int32, Int64]:
         """The order of a tested key, inside each run, and its values in that order."""

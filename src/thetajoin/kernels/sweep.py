@@ -54,46 +54,56 @@ def list_questions(starts, ends, low, high, n, order, at, asked, signs, whole):
 
 
 @kernel
-def count_nested(box, runs, most, least, forms, out):
-    """Count the points of boxes ``[starts, ends) x [low, high)`` that are a difference of two runs.
-
-    Where x begins with the run and y ends with it, all that is left out lies before `low` and
-    behind `ends`. If every point before `low` is before `ends` too, the box is what lies before
-    `ends` less what lies before `low`. That is so for intervals that ask which others they overlap:
-    what ends before they begin has begun before they end. The other way round (form 2) it is what
-    lies before `high` less what lies before `starts`. `most` has the largest x before each y,
-    `least` the smallest from it on. Gives the number of boxes with neither form (0).
-    """
-    starts, ends, low, high = box
-    others = 0
-    for q in range(starts.size):
-        first, last = runs[0][q], runs[1][q]
-        forms[q] = 3
-        if starts[q] >= ends[q] or low[q] >= high[q]:
-            continue
-        if starts[q] == first and high[q] == last and (low[q] == first or most[low[q]] < ends[q]):
-            forms[q] = 1
-            out[q] = ends[q] - low[q]
-        elif (
-            ends[q] == last and low[q] == first and (high[q] == last or least[high[q]] >= starts[q])
-        ):
-            forms[q] = 2
-            out[q] = high[q] - starts[q]
-        else:
-            forms[q] = 0
-            others += 1
-    return others
+def largest_before(perm, out):
+    """The largest x of the points before each y, and in the end of all."""
+    most = np.int32(-1)
+    for y in range(perm.size):
+        out[y] = most
+        most = max(most, perm[y])
+    out[perm.size] = most
 
 
 @kernel
-def sum_nested(box, forms, by_x, by_y, out):
-    """As `count_nested`, for sums: running sums of the values in both orders are given."""
-    starts, ends, low, high = box
-    for q in range(forms.size):
-        if forms[q] == 1:
-            out[q] = by_x[ends[q]] - by_y[low[q]]
-        elif forms[q] == 2:
-            out[q] = by_y[high[q]] - by_x[starts[q]]
+def smallest_from(perm, out):
+    """The smallest x of the points from each y on."""
+    least = np.int32(perm.size)
+    out[perm.size] = least
+    for y in range(perm.size - 1, -1, -1):
+        least = min(least, perm[y])
+        out[y] = least
+
+
+@kernel
+def count_differences(ends, low, largest, first, others, out):
+    """Count the points before ``ends`` in x that are not before ``low`` in y, of a run each.
+
+    Where all that are before `low` are before `ends` as well, that is a difference. Gives how many
+    boxes are none: their numbers are put on the list of `others`.
+    """
+    found = 0
+    for q in range(ends.size):
+        if low[q] > first[q] and largest[low[q]] >= ends[q]:
+            others[found] = q
+            found += 1
+        else:
+            out[q] = ends[q] - low[q]
+    return found
+
+
+@kernel
+def count_back_differences(high, starts, smallest, last, others, out):
+    """As `count_differences`: the points before ``high`` in y that are not before ``starts`` in x.
+
+    It is a difference where all that are not before `high` are not before `starts` either.
+    """
+    found = 0
+    for q in range(high.size):
+        if high[q] < last[q] and smallest[high[q]] < starts[q]:
+            others[found] = q
+            found += 1
+        else:
+            out[q] = high[q] - starts[q]
+    return found
 
 
 @kernel
