@@ -121,6 +121,7 @@ def join_agg(
     right: Any,
     on: Any,
     *,
+    how: str = "inner",
     group_by: Any = (),
     aggs: Mapping[str, str],
     window: Window | None = None,
@@ -133,16 +134,21 @@ def join_agg(
     inequalities decide (and equalities, bands and a window with them): then the cost is that of
     sorting both sides, whatever the number of matches.
 
+    With ``how="left"`` every group of the left side is there, and `group_by` is of that side. Only
+    matches count: a group without any has ``count(*)`` and ``count(x)`` 0, and NULL for the rest.
+    (Spark's ``count(*)`` over an outer join would count an unmatched row as 1.)
+
     >>> import thetajoin as tj, pyarrow as pa
     >>> here = pa.table({"rack": ["a", "b"], "power": [10, 30]})
     >>> there = pa.table({"rack": ["x", "y"], "power": [20, 40]})
     >>> aggs = {"n": "count(*)", "most": "max(r.power)"}
     >>> tj.join_agg(here, there, "l.power < r.power", group_by="l.rack", aggs=aggs).to_pydict()
     {'rack': ['a', 'b'], 'n': [2, 1], 'most': [40, 40]}
+    >>> asked = {"group_by": "l.rack", "aggs": aggs}
+    >>> tj.join_agg(here, there, "l.power > r.power", how="left", **asked).to_pydict()
+    {'rack': ['a', 'b'], 'n': [0, 1], 'most': [None, 20]}
     """
-    call = JoinCall(
-        on, window=window, order_by=order_by, group_by=group_by, aggs=aggs, options=options
-    )
+    call = JoinCall(on, how, window, order_by, group_by=group_by, aggs=aggs, options=options)
     if is_spark(left) or is_spark(right):
         from thetajoin.spark.aggregate import aggregate_frames
 
@@ -269,14 +275,15 @@ def explain(
     call = JoinCall(
         on, how, window, order_by, suffix, group_by=group_by, aggs=aggs, options=options
     )
-    compiled, batches = _prepare(left, right, call)
+    batches = _batches(left, right, call)
+    schemas = batches[0].schema, batches[1].schema
+    aggregated = None if aggs is None else AggConfig.of(call, *schemas)
+    compiled = CompiledJoin(call.config(*schemas))
     plan = make_plan(compiled, *batches)
     if streaming:
-        plan = replace(plan, routing=explain_route(compiled, units, routing))
-    if aggs is None:
-        return plan
-    config = AggConfig.of(call, *(batch.schema for batch in batches))
-    return plan_aggregates(config.aggregator(), plan)
+        routed = compiled if aggregated is None else aggregated.join
+        plan = replace(plan, routing=explain_route(routed, units, routing))
+    return plan if aggregated is None else plan_aggregates(aggregated.aggregator(), plan)
 
 
 def is_spark(table: Any) -> bool:

@@ -98,6 +98,36 @@ def test_many_questions_give_what_few_do(n):
         assert together.totals[:, q].tolist() == few.totals[:, 0].tolist()
 
 
+@pytest.mark.parametrize("wild", [0.0, 0.01, 0.5, 1.0])
+@pytest.mark.parametrize("shapes", [("below", "above"), ("above", "below")])
+@pytest.mark.parametrize("sizes", [[1], [40], [3, 1, 200, 56], [500, 500]])
+def test_boxes_that_are_a_difference_of_runs(sizes, shapes, wild):
+    """As intervals ask for those that overlap them, with some rows (`wild`) that are none."""
+    random = np.random.default_rng(len(sizes))
+    n, p = sum(sizes), 400
+    first = np.cumsum([0, *sizes[:-1]])
+    begin = np.sort(random.random(n)) + np.repeat(first, sizes)
+    begin = np.concatenate([np.sort(part) for part in np.split(begin, first[1:])])
+    length = np.where(random.random(n) < wild, random.normal(0, 0.5, n), random.random(n) * 0.1)
+    run = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.lexsort((begin + length, run)).astype(np.int32)
+    of = random.integers(0, len(sizes), p)
+    runs = first[of].astype(np.int32), (first[of] + np.array(sizes)[of]).astype(np.int32)
+    spans = []
+    middle = random.random(p)
+    for shape in shapes:
+        near = np.clip(middle + random.normal(0, 0.05, p), 0, 1)
+        cut = (runs[0] + near * (runs[1] - runs[0])).astype(np.int32)
+        spans.append((runs[0], cut) if shape == "below" else (cut, runs[1]))
+    plane = Plane(n, [random.integers(-50, 50, n)], [random.permutation(n).astype(np.int64)])
+    answer = solve(plane, spans[0], [Axis(order, *spans[1], runs=runs)])
+    for q in range(p):
+        mine = order[spans[1][0][q] : spans[1][1][q]]
+        mine = mine[(mine >= spans[0][0][q]) & (mine < spans[0][1][q])]
+        assert answer.totals[:, q].tolist() == [mine.size, plane.sums[0][mine].sum()]
+        assert answer.least[0, q] == plane.ranks[0][mine].min(initial=NONE)
+
+
 @pytest.mark.parametrize("over", [-1, 0, 1])
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_counts_and_sums_at_the_edge_of_one_word(over, sign):

@@ -55,6 +55,16 @@ def test_the_papers_queries():
     [
         ("SELECT DISTINCT a2 FROM R JOIN S ON a1 > b1", {("x",): 1, ("y",): 1}),
         (
+            "SELECT a1, count(b1) AS n, sum(b2) AS s FROM R LEFT JOIN S ON a1 > b1 AND b2 > 15 "
+            "WHERE a1 < 9 GROUP BY a1 ORDER BY n",
+            {(1, 0, None): 1, (5, 1, 20): 1},
+        ),
+        (
+            "SELECT a1 FROM R LEFT JOIN S ON a1 < b1 AND b1 > 5 GROUP BY a1 HAVING count(b1) = 0",
+            {(9,): 1},
+        ),
+        ("SELECT count(b1) AS n FROM R LEFT JOIN S ON a1 < b1", {(3,): 1}),
+        (
             "SELECT a2, sum(b2) / count(*) + 1 AS m FROM R JOIN S ON a1 > b1 GROUP BY a2",
             {("x", 18.5): 1, ("y", 16.0): 1},
         ),
@@ -129,7 +139,18 @@ def test_against_the_oracle(left, right, first, second, group):
         ("SELECT a1 FROM R, U WHERE a1 > k WITHIN 5 minutes", "time column of 'U'"),
         ("SELECT a1 FROM R, S WHERE a1 > b1 WITHIN 5 minutes ON tt", "'tt' is not in"),
         ("SELECT a1 FROM R, S, U WHERE a1 > b1 AND k > b1 WITHIN 5 minutes", "two tables"),
-        ("SELECT count(*) FROM R LEFT JOIN S ON a1 > b1", "aggregates over a left join"),
+        ("SELECT count(*) FROM R LEFT JOIN S ON a1 > b1", "aggregates over a left join are of"),
+        ("SELECT sum(a1) FROM R LEFT JOIN S ON a1 > b1", "aggregates over a left join are of"),
+        ("SELECT sum(b1 + 1) FROM R LEFT JOIN S ON a1 > b1", "aggregates over a left join are of"),
+        (
+            "SELECT b2, count(b1) FROM R LEFT JOIN S ON a1 > b1 GROUP BY b2",
+            "aggregates over a left join are by groups",
+        ),
+        (
+            "SELECT a2, count(b1) FROM R LEFT JOIN S ON a1 > b1 WHERE b2 > 5 GROUP BY a2",
+            "aggregates over a left join are by groups",
+        ),
+        ("SELECT count(b1) FROM R FULL JOIN S ON a1 > b1", "aggregates over a full join"),
         ("SELECT a1 FROM R, S WHERE a1 >", "in the query"),
     ],
 )  # fmt: skip

@@ -159,11 +159,11 @@ class Segment:
         visible = probe.visible(self.arrivals) if self.index.size and probe.size else None
         if visible is None:
             return answer
-        spans = self.index.spans(probe)
+        spans = self.index.spans(probe, self.mapper)
         if spans is None:
             return Refused("two sets of equal keys share a hash")
         axes = [
-            Axis(order, *span, name=dim, rising=spans.rising.get(dim))
+            Axis(order, *span, name=dim, rising=spans.rising.get(dim), runs=spans.runs)
             for dim, order, span in spans.others
         ]
         few = _few(visible[1], visible[2]) if visible[0] else None
@@ -179,6 +179,8 @@ class Segment:
             for dim, order, span in spans.excluded
         ]
         ranges, behind = self._around(apart, spans.primary, axes)
+        if few is None and behind is None and not around:
+            return solve(plane, ranges, axes)
         for outside in itertools.product(*around):
             sides = [*outside, *axes]
             for chosen, low, high in few or []:

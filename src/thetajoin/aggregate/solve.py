@@ -29,6 +29,8 @@ NONE = np.iinfo(np.int64).max  # the rank of no row at all
 MOST_ORDERS = 3
 # A summed-area table is asked where questions are this many times fewer than rows.
 GRID_RATIO = 12
+# Boxes are taken as differences of what is before two places where most of them are.
+MOST_OTHERS = 0.75
 # Up to this many rows, a sweep with more questions than points is made for questions.
 OFTEN_ROWS = 1 << 20
 Mapper = Callable[[Callable[[int], None], Iterable[int]], Any]
@@ -51,6 +53,8 @@ class Axis:
     name: Any = None
     # Probes in an order in which the ranges probably go up, because their keys do.
     rising: Int32 | None = None
+    # The run of rows with equal keys that each probe asks in, where that is known.
+    runs: Ranges | None = None
 
 
 @dataclass
@@ -125,7 +129,10 @@ def narrowed(axis: Axis, chosen: Int64) -> Axis:
         rising = gather(number, axis.rising)
         rising = rising[rising >= 0]
     start, end = gather(axis.start, chosen), gather(axis.end, chosen)
-    return Axis(axis.order, start, end, axis.name, rising)
+    runs = None
+    if axis.runs is not None:
+        runs = gather(axis.runs[0], chosen), gather(axis.runs[1], chosen)
+    return Axis(axis.order, start, end, axis.name, rising, runs)
 
 
 def part_of(
@@ -183,17 +190,63 @@ def _running(plane: Plane, at: int) -> Int64:
 
 def _two(plane: Plane, primary: Ranges, axis: Axis) -> Answer:
     answer = Answer.empty(plane, primary[0].size)
-    if (
-        plane.memo is not None
-        and axis.name is not None
-        and primary[0].size * GRID_RATIO < plane.size
-    ):
+    few = primary[0].size * GRID_RATIO < plane.size
+    if few and plane.memo is not None and axis.name is not None:
         _ask_grid(plane, primary, axis, answer)
     else:
-        _sweep_sums(plane, primary, axis, answer)
+        rest = None if axis.runs is None else _differences(plane, primary, axis, axis.runs, answer)
+        if rest is None:
+            _sweep_sums(plane, primary, axis, answer)
+        elif rest.size:
+            some = gather(primary[0], rest), gather(primary[1], rest)
+            found = Answer(np.zeros((len(answer.totals), rest.size), np.int64), answer.least)
+            _sweep_sums(plane, some, narrowed(axis, rest), found)
+            answer.totals[:, rest] = found.totals
     if plane.ranks:
         _least_of_two(plane, primary, axis, answer)
     return answer
+
+
+def _differences(
+    plane: Plane, primary: Ranges, axis: Axis, runs: Ranges, answer: Answer
+) -> Int64 | None:
+    """Totals of boxes that are all before one place less all before another; which boxes are not.
+
+    It is so for intervals and those they overlap: what ends before an interval begins has begun
+    before it ends. Each box must begin with its run in one order and end with it in the other; None
+    if they do not, or if most are no difference. Costs a pass over the rows and a look at each box.
+    """
+    starts, ends = primary
+    others = np.empty(starts.size, np.int64)
+    extreme = np.empty(plane.size + 1, np.int32)
+    counts = answer.totals[0]
+    if _same(starts, runs[0]) and _same(axis.end, runs[1]):
+        sweep.largest_before(axis.order, extreme)
+        more, less = ends, axis.start
+        found = sweep.count_differences(more, less, extreme, runs[0], others, counts)
+    elif _same(ends, runs[1]) and _same(axis.start, runs[0]):
+        sweep.smallest_from(axis.order, extreme)
+        more, less = axis.end, starts
+        found = sweep.count_back_differences(more, less, extreme, runs[1], others, counts)
+    else:
+        return None
+    if found > MOST_OTHERS * others.size:
+        counts[:] = 0
+        return None
+
+    def column(at: int) -> None:
+        by_y = np.empty(plane.size + 1, np.int64)
+        wide.running_sums(gather(plane.sums[at], axis.order), by_y)
+        by_x = _running(plane, at)
+        first, second = (by_x, by_y) if more is ends else (by_y, by_x)
+        np.subtract(gather(first, more), gather(second, less), out=answer.totals[at + 1])
+
+    plane.mapper(column, range(len(plane.sums)))
+    return others[:found]
+
+
+def _same(some: Int32, others: Int32) -> bool:
+    return some is others or bool((some == others).all())
 
 
 def _ask_grid(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None:

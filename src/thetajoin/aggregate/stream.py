@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from thetajoin.aggregate.groups import group_rows
 from thetajoin.aggregate.run import AggConfig
 from thetajoin.aggregate.state import State, merge, result
+from thetajoin.batch.keys import Int64
 from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.intake import all_taken_in, conform
@@ -49,6 +51,7 @@ class StreamAggregate:
         self,
         on: Any,
         *,
+        how: str = "inner",
         aggs: Mapping[str, str],
         left_schema: pa.Schema,
         right_schema: pa.Schema,
@@ -60,9 +63,7 @@ class StreamAggregate:
         """Check everything that can be checked without rows."""
         self._lock = threading.RLock()
         self._given: dict[Side, pa.Schema] = {"l": left_schema, "r": right_schema}
-        call = JoinCall(
-            on, window=window, order_by=order_by, group_by=group_by, aggs=aggs, options=options
-        )
+        call = JoinCall(on, how, window, order_by, group_by=group_by, aggs=aggs, options=options)
         self._config = AggConfig.of(call, left_schema, right_schema, streaming=True)
         self._aggregator = self._config.aggregator()
         self._state = State.nothing(self._aggregator.spec)
@@ -81,7 +82,8 @@ class StreamAggregate:
             for name, side in (("left", "l"), ("right", "r"))
         ]
         step = self._aggregator.state.begin(*batches)
-        change = self._aggregator.totals(step).seen()
+        change = self._aggregator.totals(step)
+        change = change.take(_news(self._state, change))
         totals = merge([self._state, change])
         table = result(_changed(totals, change))
         self._aggregator.state.commit(step)
@@ -112,6 +114,7 @@ class StreamAggregate:
         saved = snapshots.Saved(
             config={
                 "on": config.on,
+                "how": config.how,
                 "group_by": config.group_by,
                 "aggs": dict(config.aggs),
                 "window": config.window.to_dict(),
@@ -136,6 +139,7 @@ class StreamAggregate:
                 )
             stream = cls(
                 config["on"],
+                how=config.get("how", "inner"),  # older snapshots are of inner joins
                 aggs=config["aggs"],
                 group_by=config["group_by"],
                 window=window_from_dict(config["window"]),
@@ -153,11 +157,25 @@ class StreamAggregate:
             return stream
 
 
+def _news(state: State, change: State) -> Int64:
+    """The groups of a change that have pairs, or are kept without any and were not there before."""
+    news = change.pairs > 0
+    if not change.keys:
+        return np.arange(change.size)
+    if change.spec.keeps_left:
+        news |= ~_among(change, state)
+    return np.flatnonzero(news)
+
+
+def _among(some: State, state: State) -> NDArray[np.bool_]:
+    """Which groups of one state are groups of another."""
+    keys = [pa.concat_arrays(both) for both in zip(some.keys, state.keys, strict=True)]
+    codes = group_rows(keys, some.size + state.size).codes
+    return np.isin(codes[: some.size], codes[some.size :])
+
+
 def _changed(state: State, change: State) -> State:
     """The whole state of the groups in a change."""
     if not change.keys:
         return state
-    keys = [pa.concat_arrays(both) for both in zip(state.keys, change.keys, strict=True)]
-    codes = group_rows(keys, state.size + change.size).codes
-    changed = np.isin(codes[: state.size], codes[state.size :])
-    return state.take(np.flatnonzero(changed))
+    return state.take(np.flatnonzero(_among(state, change)))

@@ -44,6 +44,9 @@ TEST_NS, MOVE_NS, SUMMARY_NS, PROBE_NS = 0.7, 1.6, 0.6, 12.0
 SAMPLED_PROBES = 16
 # Probes for so many keys are enough to pass over all keys rather than search.
 MERGED_SHARE = 8
+# Runs are looked up in a table of all keys between the extremes where these are so many times
+# fewer than the probes.
+FEW_RUNS = 8
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,8 @@ class PoJoin:
         def order_by(dim: int) -> Int32:
             if dim < 0:
                 order = np.arange(self.size, dtype=np.int32)
+            elif run is not None and (both := _one_key(run, values[dim])) is not None:
+                return order_of(both)
             elif orders is not None and self.dictionaries[dim] is None:
                 order = orders(dim)
             else:
@@ -256,6 +261,14 @@ class PoJoin:
         lows = [intervals[i].low for i in self.shape.run]
         run = self._mixed([low for low in lows if low is not None])
         assert run is not None
+        low, high = int(self.run[0]), int(self.run[-1])
+        if (high - low) * FEW_RUNS < probe.size and high < 2**62:
+            # Where each key's run begins is looked up; that of an absent one ends there too.
+            firsts = np.searchsorted(self.run, np.arange(low, high + 2)).astype(np.int32)
+            absent = (run < low) | (run > high)
+            at = np.where(absent, 0, run - low)
+            starts = gather(firsts, at)
+            return starts, np.where(absent, starts, gather(firsts, at + 1))
         order = order_of(run)
         first_at_least(self.run, run, order, starts)
         first_above(self.run, run, order, ends)
@@ -428,7 +441,7 @@ class PoJoin:
         )
         return float(blocks) * probe.size / sample.size
 
-    def spans(self, probe: Probe) -> Spans | None:
+    def spans(self, probe: Probe, mapper: Mapper | None = None) -> Spans | None:
         """Ranges instead of pairs; None where two sets of equal keys share a hash."""
         intervals = self._intervals(probe)
         runs = self._runs(probe, intervals)
@@ -437,24 +450,26 @@ class PoJoin:
             if checked is None:
                 return None
             runs = checked
-        primary = runs
+        orders: dict[int, tuple[Int32, Int64]] = {}
         if self.shape.primary is not None and self.primary is not None:
-            asked = intervals[self.shape.primary]
-            primary = self._narrowed(probe, self.shape.primary, asked, self.primary, runs)
-        others, excluded, rising = [], [], {}
+            orders[self.shape.primary] = _NO_ROWS, self.primary
         for dim in self._needed(intervals):
-            if dim in self.shape.run:
-                continue
-            if self.shape.dims[dim].negate:
-                order, values = self._ordered(dim)
-                span = self._narrowed(probe, dim, intervals[dim], values, runs)
-                excluded.append((dim, order, span))
-            else:
-                span = self._narrowed(probe, dim, intervals[dim], self.sorted[dim], runs)
-                others.append((dim, self.perm[dim], span))
-                if self.run is None:
-                    rising[dim] = probe.order(dim, intervals[dim])
-        return Spans(runs, primary, tuple(others), rising, tuple(excluded))
+            if dim not in self.shape.run:
+                plain = not self.shape.dims[dim].negate
+                kept = (self.perm[dim], self.sorted[dim]) if plain else self._ordered(dim)
+                orders[dim] = kept
+        found: dict[int, Span] = {}
+
+        def search(dim: int) -> None:
+            found[dim] = self._narrowed(probe, dim, intervals[dim], orders[dim][1], runs)
+
+        (mapper or _sequential)(search, list(orders))
+        primary = runs if self.shape.primary is None else found.pop(self.shape.primary, runs)
+        spans = [(dim, orders[dim][0], span) for dim, span in sorted(found.items())]
+        excluded = tuple(span for span in spans if self.shape.dims[span[0]].negate)
+        others = tuple(span for span in spans if not self.shape.dims[span[0]].negate)
+        rising = {dim: probe.order(dim, intervals[dim]) for dim, *_ in others}
+        return Spans(runs, primary, others, {} if self.run is not None else rising, excluded)
 
     def _ordered(self, dim: int) -> tuple[Int32, Int64]:
         """The order of a tested key, inside each run, and its values in that order."""
@@ -503,6 +518,17 @@ class PoJoin:
 
 NO_KEYS: Int64 = np.zeros(0, np.int64)
 _NO_ROWS: Int32 = np.zeros(0, np.int32)
+
+
+def _one_key(run: Int64, values: Int64) -> Int64 | None:
+    """A key that orders by run and then by value; None if there is no room for both in 64 bits."""
+    if not run.size:
+        return None
+    first, least = int(run.min()), int(values.min())
+    spans = int(run.max()) - first + 1, int(values.max()) - least + 1
+    if spans[0] * spans[1] << run.size.bit_length() >= 2**63:
+        return None
+    return (run - first) * np.int64(spans[1]) + (values - least)
 
 
 def _merged_order(parts: Sequence[PoJoin], dim: int) -> Int32:

@@ -54,6 +54,59 @@ def list_questions(starts, ends, low, high, n, order, at, asked, signs, whole):
 
 
 @kernel
+def largest_before(perm, out):
+    """The largest x of the points before each y, and in the end of all."""
+    most = np.int32(-1)
+    for y in range(perm.size):
+        out[y] = most
+        most = max(most, perm[y])
+    out[perm.size] = most
+
+
+@kernel
+def smallest_from(perm, out):
+    """The smallest x of the points from each y on."""
+    least = np.int32(perm.size)
+    out[perm.size] = least
+    for y in range(perm.size - 1, -1, -1):
+        least = min(least, perm[y])
+        out[y] = least
+
+
+@kernel
+def count_differences(ends, low, largest, first, others, out):
+    """Count the points before ``ends`` in x that are not before ``low`` in y, of a run each.
+
+    Where all that are before `low` are before `ends` as well, that is a difference. Gives how many
+    boxes are none: their numbers are put on the list of `others`.
+    """
+    found = 0
+    for q in range(ends.size):
+        if low[q] > first[q] and largest[low[q]] >= ends[q]:
+            others[found] = q
+            found += 1
+        else:
+            out[q] = ends[q] - low[q]
+    return found
+
+
+@kernel
+def count_back_differences(high, starts, smallest, last, others, out):
+    """As `count_differences`: the points before ``high`` in y that are not before ``starts`` in x.
+
+    It is a difference where all that are not before `high` are not before `starts` either.
+    """
+    found = 0
+    for q in range(high.size):
+        if high[q] < last[q] and smallest[high[q]] < starts[q]:
+            others[found] = q
+            found += 1
+        else:
+            out[q] = high[q] - starts[q]
+    return found
+
+
+@kernel
 def sweep_count(perm, at, asked, signs, starts, ends, wide, out):
     """Add ``signs[i]`` times the number of points with y below ``at[i]`` to ``out[asked[i]]``.
 

@@ -47,10 +47,13 @@ class AggPlan:
     groups: tuple[str, ...]
     outputs: tuple[str, ...]
     ways: tuple[WayPlan, ...]
+    # Whether a group of the left side is there without a match.
+    keeps_left: bool = False
 
     def __str__(self) -> str:
         lines = [str(self.join)]
-        lines.append(f"  group by: {', '.join(self.groups) or 'nothing: one row'}")
+        kept = ", also without a match" if self.keeps_left else ""
+        lines.append(f"  group by: {', '.join(self.groups) or 'nothing: one row'}{kept}")
         lines.append(f"  compute:  {', '.join(self.outputs)}")
         for number, way in enumerate(self.ways, 1):
             if len(self.ways) > 1:
@@ -67,6 +70,7 @@ def plan_aggregates(aggregator: Aggregator, join: Plan) -> AggPlan:
         groups=tuple(group.expr.sql() for group in spec.groups),
         outputs=tuple(f"{output.text} AS {output.name}" for output in spec.outputs),
         ways=tuple(_way(aggregator, part) for part in aggregator.join.parts),
+        keeps_left=spec.keeps_left,
     )
 
 

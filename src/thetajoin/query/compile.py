@@ -284,9 +284,8 @@ class Compiler:
             after = self._after(text, None if where is None else text(where))
             return LastCall(left, right, arguments, False, after, self.kind)
         if ref.how != "inner":
-            raise query.source.error(
-                f"aggregates over a {ref.how} join are not supported", hint="use JOIN"
-            )
+            self._check_outer(ref, conditions)
+            arguments["how"] = ref.how
         groups = {
             f"g{at}": self.columns.text(tree, left.names, right.names)
             for at, tree in enumerate(query.groups)
@@ -301,6 +300,36 @@ class Compiler:
         aggs = aggs or {"a0": "count(*)"}
         arguments |= {"group_by": groups, "aggs": aggs}
         return LastCall(left, right, arguments, True, after, self.kind)
+
+    def _check_outer(self, ref: TableRef, conditions: list[exp.Expr]) -> None:
+        """Refuse aggregates that see a row without a match, which `join_agg` does not.
+
+        In SQL such a row has its own columns and NULLs, so only what skips the NULLs is the same.
+        """
+        query, alias = self.query, ref.alias.lower()
+        if ref.how != "left":
+            raise query.source.error(
+                f"aggregates over a {ref.how} join are not supported", hint="use JOIN or LEFT JOIN"
+            )
+        trees = [tree for _, tree in query.outputs] + [item.this for item in query.order]
+        trees += [] if query.having is None else [query.having]
+        for node in (node for tree in trees for node in tree.find_all(exp.Anonymous)):
+            if not is_aggregate(node):
+                continue
+            given = list(node.expressions)
+            plain = len(given) == 1 and isinstance(given[0], exp.Column)
+            if not plain or self.columns.of(given[0])[0] != alias:
+                raise query.source.error(
+                    f"aggregates over a left join are of columns of {ref.alias!r}",
+                    node,
+                    f"count({ref.alias}.x) counts matches, and is 0 where there are none",
+                )
+        if conditions or any(alias in self.columns.tables(group) for group in query.groups):
+            raise query.source.error(
+                f"aggregates over a left join are by groups of the tables before {ref.alias!r}, "
+                "without a WHERE on it",
+                hint="put the condition into ON, or use JOIN",
+            )
 
     def _over_groups(
         self,

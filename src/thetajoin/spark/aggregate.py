@@ -16,12 +16,13 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from thetajoin.aggregate.run import AggConfig, Aggregator
+from thetajoin.aggregate.run import AggConfig, AggHow, Aggregator
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.parts import Side
 from thetajoin.engine.state import JoinState
 from thetajoin.engine.step import Step
+from thetajoin.errors import OptionError
 from thetajoin.predicate.nodes import Column
 from thetajoin.predicate.render import backquoted
 from thetajoin.spark.cells import self_totals, table_totals
@@ -61,7 +62,9 @@ class TotalsUnit(JoinUnit):
         assert self._spec.totals is not None
         group_by, aggs = self._spec.totals
         config = self._spec.config
-        return AggConfig(config.on, config.left_schema, config.right_schema, group_by, aggs).spec
+        how: AggHow = "left" if self._spec.keeps_left else "inner"
+        schemas = config.left_schema, config.right_schema
+        return AggConfig(config.on, *schemas, group_by, aggs, how=how).spec
 
     def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
         totals = Aggregator(state, self._aggregates).totals(step)
@@ -132,6 +135,7 @@ def _from_stream(
         options,
         lags=time_lags(left, right, config.window),
         totals=(config.group_by, dict(config.aggs)),
+        keeps_left=spec.keeps_left,
         **spread_over_units(left, config.join, units, routing),
     )
     output = spark_schema(spec, left, right)
@@ -142,6 +146,11 @@ def _from_stream(
 def _with_table(left: Any, right: Any, config: AggConfig, spec: AggSpec) -> Any:
     """Of a stream and a table: nothing is kept but the groups, by Spark's own aggregation."""
     check_watermarks(left, right, config.window)
+    if spec.keeps_left and not left.isStreaming:
+        raise OptionError(
+            "how='left' with a table on the left and a stream on the right: groups come with the "
+            "stream's rows, and those without a match have none; swap the two, or use how='inner'"
+        )
     side: Side = "l" if left.isStreaming else "r"
     stream, table = (left, right) if left.isStreaming else (right, left)
     output = spark_schema(spec, left, right)

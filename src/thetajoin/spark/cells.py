@@ -51,7 +51,9 @@ def table_totals(whole: tuple[Any, Any], config: AggConfig, spec: AggSpec, units
 
     def found(cell: pa.Table) -> State:
         left, right = _rows(cell, 0, config), _rows(cell, 1, config)
-        return config.aggregator().run(left, right)
+        # A left row is in all cells of a row: the first of them gives its group without a match.
+        first = cell["cell"][0].as_py() % columns == 0
+        return (config if first else replace(config, how="inner")).aggregator().run(left, right)
 
     return cells.groupBy("cell").applyInArrow(_partials(found), spark_schema(spec, *whole))
 

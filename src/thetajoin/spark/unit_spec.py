@@ -64,6 +64,8 @@ class UnitSpec:
     options: dict[str, Any] = field(default_factory=dict)
     # Groups and aggregates, where the units give out totals in place of matches.
     totals: tuple[Any, dict[str, str]] | None = None
+    # Whether these have the left rows' groups that have no match, too.
+    keeps_left: bool = False
     # What is nearest, where the units give out only that.
     nearest: dict[str, Any] | None = None
 
@@ -99,9 +101,15 @@ class UnitSpec:
             "left columns": _columns(self.schema("left")),
             "right columns": _columns(self.schema("right")),
             "self-join": self.self_join,
-            **({} if self.totals is None else {"aggregates": _plain(self.totals)}),
+            **({} if self.totals is None else {"aggregates": self._aggregates(self.totals)}),
             **({} if self.nearest is None else {"nearest match": _plain(self.nearest)}),
         }
+
+    def _aggregates(self, totals: tuple[Any, dict[str, str]]) -> list[Any]:
+        """Groups and aggregates as JSON gives them back."""
+        kept = ("left",) if self.keeps_left else ()
+        plain: list[Any] = _plain((*totals, *kept))
+        return plain
 
     @cached_property
     def older_places(self) -> int:
