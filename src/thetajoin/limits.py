@@ -24,6 +24,7 @@ class Limits:
 
     disjuncts: alternatives of a condition; more stay one filter over the pairs.
     sorted_probes: from so many probes on, sorting them costs less than reading memory at random.
+    looked_up: probes that look equality keys up in a table are taken so many at a time, or more.
     able_share: with more than this share of the rows able to match, all of them probe.
     smallest_class: segments with fewer rows are one size class and merge with each other.
     block_ns: nanoseconds to look at the extremes of 64 rows, for the choice of an emitter.
@@ -40,6 +41,7 @@ class Limits:
 
     disjuncts: int = 16
     sorted_probes: int = 2048
+    looked_up: int = 1 << 17
     able_share: float = 0.9
     smallest_class: int = 4096
     block_ns: float = 1.2

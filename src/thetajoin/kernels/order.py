@@ -196,6 +196,55 @@ def _unpack(packed, index_bits, keys, mend, order):
     return False
 
 
+def with_ties_by(second: Int64, run: Int64, first: Int64, order: Int32) -> Int32:
+    """An order in which rows that tie are ordered by a second key; long ties stay as they are.
+
+    `run` and `first` are the sorted keys that the order is by; `run` may be empty.
+
+    >>> with_ties_by(
+    ...     np.array([7, 3, 5]), np.zeros(0, np.int64), np.array([1, 1, 2]), np.array([0, 1, 2])
+    ... ).tolist()
+    [1, 0, 2]
+    """
+    if not _untied(second, run, first, order):
+        return order
+    order = order.copy()
+    _settle_ties(second, run, first, order)
+    return order
+
+
+@kernel
+def _untied(second, run, first, order):
+    """How many neighbours tie and stand in the wrong order."""
+    wrong = 0
+    for i in range(1, order.size):
+        if first[i] == first[i - 1] and (run.size == 0 or run[i] == run[i - 1]):
+            wrong += second[order[i]] < second[order[i - 1]]
+    return wrong
+
+
+@kernel
+def _settle_ties(second, run, first, order):
+    start = 0
+    while start < order.size:
+        end = start + 1
+        while (
+            end < order.size
+            and first[end] == first[start]
+            and (run.size == 0 or run[end] == run[start])
+        ):
+            end += 1
+        if end - start <= INSERTION_RUN:
+            for i in range(start + 1, end):
+                moving = order[i]
+                j = i - 1
+                while j >= start and second[order[j]] > second[moving]:
+                    order[j + 1] = order[j]
+                    j -= 1
+                order[j + 1] = moving
+        start = end
+
+
 def merged_order(runs: list[Int64]) -> Int32:
     """What `order_of` gives for sorted runs one after another; about 3 ns a key and merge.
 
