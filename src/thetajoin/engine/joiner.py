@@ -19,7 +19,7 @@ from thetajoin.engine.layout import Layout, take_columns
 from thetajoin.engine.parts import OTHER, Part, Side, View
 from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.index.interval import Interval
-from thetajoin.index.po_join import MERGED_SHARE, NO_KEYS, PoJoin
+from thetajoin.index.po_join import NO_KEYS, PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.jit import ALL_ONES
 from thetajoin.kernels.order import gather, gather_into
@@ -199,7 +199,7 @@ def look_runs_up(rows: PartRows, indexes: list[Any], pieces: int) -> int | None:
     threads share them evenly.
     """
     most = max((index.size for index in indexes if isinstance(index, PoJoin)), default=0)
-    piece = max(limits.looked_up, most // MERGED_SHARE)
+    piece = max(limits.looked_up, int(most / limits.passed_over))
     pieces = max(pieces, len(rows) // piece)
     each = len(rows) // pieces
     if all(isinstance(index, PoJoin) and index.finds_runs(each) for index in indexes):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Int64, Key, mixed
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.interval import Interval
+from thetajoin.index.interval import Dictionary, Interval
 from thetajoin.index.shape import Probe, Shape
 from thetajoin.kernels import emit
 from thetajoin.kernels.memory import empty
@@ -53,9 +53,6 @@ Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Sequence[Any]]
 # bound. Measured with `bench engine`.
 TEST_NS, MOVE_NS, SUMMARY_NS, PROBE_NS, SWEEP_NS = 0.7, 1.6, 0.6, 12.0, 25.0
 SAMPLED_PROBES = 16
-# A probe for so many keys is enough to pass over all keys: to merge with them rather than search,
-# and to make a table of the runs of equal ones.
-MERGED_SHARE = 8
 
 
 @dataclass(frozen=True)
@@ -103,12 +100,12 @@ class PoJoin:
         self.size = len(rid)
         self.run: Int64 | None
         self.primary: Int64 | None
-        self.dictionaries: list[BytesKey | None] = []
+        self.dictionaries: list[Dictionary | None] = []
         values: list[Int64] = []
         for key in keys:
             if isinstance(key, BytesKey):
                 dictionary, ranks = key.dictionary()
-                self.dictionaries.append(dictionary)
+                self.dictionaries.append(Dictionary.of(dictionary))
                 values.append(ranks)
             else:
                 self.dictionaries.append(None)
@@ -214,7 +211,7 @@ class PoJoin:
         index.sorted = {dim: named[f"sorted {dim}"] for dim in shape.setters}
         index.perm = {dim: named[f"perm {dim}"] for dim in shape.setters}
         index.dictionaries = [
-            BytesKey(named[f"offsets {dim}"], named[f"data {dim}"]) if spec.is_bytes else None
+            Dictionary(named[f"offsets {dim}"], named[f"data {dim}"]) if spec.is_bytes else None
             for dim, spec in enumerate(shape.dims)
         ]
         index._lock = threading.Lock()
@@ -289,7 +286,7 @@ class PoJoin:
 
     def _is_passed_over(self, probes: int) -> bool:
         """Whether there are probes enough to look at every row once."""
-        return probes * MERGED_SHARE >= self.size
+        return probes * limits.passed_over >= self.size
 
     @property
     def _run_or_none(self) -> Int64:
