@@ -23,7 +23,7 @@ from thetajoin.index.po_join import NO_KEYS, PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.jit import ALL_ONES
 from thetajoin.kernels.order import gather, gather_into
-from thetajoin.kernels.search import reach
+from thetajoin.kernels.search import drop_own, reach
 from thetajoin.limits import limits
 from thetajoin.predicate import Expr, evaluate
 
@@ -50,8 +50,7 @@ class Found:
 class See:
     """Arrival numbers each row of a batch may be paired with, ends included.
 
-    `apart` has the one that it may not be paired with, its own in a self-join; only aggregates are
-    given that, because pairs come with ends alone.
+    `apart` has the one that it may not be paired with, its own in a self-join.
     """
 
     low: Int64 | None
@@ -248,6 +247,15 @@ class _Probes:
         """What each probe asks for."""
         return self._make()[1]
 
+    def own_rows(self, block: Block) -> Positions | None:
+        """Each probe's own row in a block, -1 if it is not there; None if it may be found."""
+        if self._see is None or self._see.apart is None:
+            return None
+        numbers = gather(self._see.apart, self.rows)
+        before = block.arrivals.rows_before(numbers)
+        here = before < block.arrivals.rows_before(numbers + 1)
+        return np.where(here, before, -1).astype(np.int32)
+
 
 def _split(part: PartRows, pieces: int) -> list[PartRows]:
     """About equal pieces, none of them too small to be worth a thread."""
@@ -262,10 +270,18 @@ def _stream(
     block: Block, at: int, probes: _Probes, room: int, once: bool
 ) -> Callable[[], PairStream]:
     def chained() -> PairStream:
+        own = probes.own_rows(block)
         for stream in block.indexes[at].pairs(probes.probe, block.arrivals, room=room, once=once):
-            yield from stream
+            yield from stream if own is None else _apart(own, stream)
 
     return chained
+
+
+def _apart(own: Positions, stream: PairStream) -> PairStream:
+    """Pairs without those of a row with itself; ``own[p]`` is probe `p`'s row."""
+    for probes, stored in stream:
+        if n := drop_own(own, probes, stored):
+            yield probes[:n], stored[:n]
 
 
 def _located(block: Block, stream: PairStream) -> Iterator[tuple[Block, Positions, Positions]]:

@@ -160,7 +160,8 @@ class JoinState:
     def _block(self, side: Side, batch: KeyedBatch, numbers: Arrivals, last: bool) -> Block:
         store, times = self.stores[side], self.join.times(batch.table, side)
         threads = self.join.joiner.threads
-        if last and side == "l" and not self.join.is_ordered:
+        # Nothing probes a table's left rows, but where they are seen by when they came.
+        if last and side == "l" and not isinstance(self.join.config.window, CountWindow):
             settled = np.zeros(len(batch), np.bool_) if store.config.preserved else None
             return Block(numbers, batch.table, [], settled, times)
         if threads == 1 or len(batch) < PARALLEL_SORT_ROWS:

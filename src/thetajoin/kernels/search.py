@@ -234,6 +234,19 @@ def reach(low, high, smallest, largest, touched):
 
 
 @kernel
+def drop_own(own, probes, rows):
+    """Move the pairs that are not of a probe with its own row to the front; how many there are."""
+    kept = 0
+    for i in range(probes.size):
+        p = probes[i]
+        row = rows[i]
+        probes[kept] = p
+        rows[kept] = row
+        kept += own[p] != row
+    return kept
+
+
+@kernel
 def count_below(firsts, starts, rows, low, out):
     """How many members of a set lie below `low`, ``low + 1`` and so on.
 
