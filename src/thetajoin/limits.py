@@ -24,6 +24,9 @@ class Limits:
 
     disjuncts: alternatives of a condition; more stay one filter over the pairs.
     sorted_probes: from so many probes on, sorting them costs less than reading memory at random.
+    passed_over: a probe for so many stored rows is enough to pass over all of them once: to merge
+        with their keys rather than search, to make a table of equal ones.
+    looked_up: probes that look equality keys up in a table are taken so many at a time, or more.
     able_share: with more than this share of the rows able to match, all of them probe.
     smallest_class: segments with fewer rows are one size class and merge with each other.
     block_ns: nanoseconds to look at the extremes of 64 rows, for the choice of an emitter.
@@ -40,6 +43,8 @@ class Limits:
 
     disjuncts: int = 16
     sorted_probes: int = 2048
+    passed_over: float = 8.0
+    looked_up: int = 1 << 17
     able_share: float = 0.9
     smallest_class: int = 4096
     block_ns: float = 1.2

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from thetajoin.batch.keys import INT64_MAX, INT64_MIN, encode
+from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, encode
 from thetajoin.index.interval import (
     BytesInterval,
+    Dictionary,
     Interval,
     interval_around,
     interval_of,
@@ -101,13 +102,15 @@ def test_both_intervals_at_once(
 
 
 def test_strings_between_two_others() -> None:
-    def strings(*values: str) -> object:
-        return encode(pa.array(values))
+    def strings(*values: str) -> BytesKey:
+        found = encode(pa.array(values))
+        assert isinstance(found, BytesKey)
+        return found
 
     stored = ["a", "b", "c", "d", "e"]
     lowest = BytesInterval((("<=", strings("b", "bb")),))
     highest = BytesInterval(((">", strings("d", "dd")),))
-    found = (lowest & highest).against(strings(*stored))
+    found = (lowest & highest).against(Dictionary.of(strings(*stored)))
     # Ranks are even, what lies between two of them is odd.
     ranks = range(0, 2 * len(stored), 2)
     assert found.low is not None
@@ -115,6 +118,6 @@ def test_strings_between_two_others() -> None:
     rows = zip(found.low, found.high, strict=True)
     kept = [[stored[r // 2] for r in ranks if low <= r <= high] for low, high in rows]
     assert kept == [["b", "c"], ["c", "d"]]
-    taken = (lowest & highest).take(np.array([1])).against(strings(*stored))
+    taken = (lowest & highest).take(np.array([1])).against(Dictionary.of(strings(*stored)))
     assert taken.low is not None
     assert taken.low.tolist() == found.low[1:].tolist()

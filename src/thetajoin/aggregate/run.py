@@ -219,7 +219,7 @@ class Aggregator:
 
     def totals(self, step: Step) -> State:
         """What a step's matches add to the totals; its rows are not stored yet."""
-        return self._totals(step.unlisted_meetings(), step.arrivals["l"].kept.table)
+        return self._totals(step.meetings(), step.arrivals["l"].kept.table)
 
     def run_with(self, static: StaticJoin, rows: pa.RecordBatch) -> State:
         """What new rows add that meet a table; nothing of them is kept."""
@@ -244,7 +244,7 @@ class Aggregator:
         """The rows of a self-join in order and in pieces that fit into its count window.
 
         The rows of such a piece see each other, and few different ranges of the rows before it, so
-        that their arrival is not one more order to decide by (see `Step.unlisted_meetings`).
+        that their arrival is not one more order to decide by (see `Step.meetings`).
         """
         config = self.join.config
         window = config.window
@@ -377,13 +377,8 @@ class Aggregator:
         stored = self._block_rows(block, OTHER[rows.side])
         totals = PairTotals(self.spec, rows, stored)
         alone = KeyedBatch(batch.table, (batch.parts[at],))
-        numbers = None if see is None or see.apart is None else block.arrivals.numbers()
         for found in joiner.probe(alone, rows.side, [only], see, want_output=False):
-            probing, held = found.probe_rows, found.stored_rows
-            if numbers is not None and see is not None and see.apart is not None:
-                apart = see.apart[probing] != numbers[held]
-                probing, held = probing[apart], held[apart]
-            totals.add(probing, held)
+            totals.add(found.probe_rows, found.stored_rows)
             self._states += totals.take_full()
             self._compact()
         self._states += totals.finish()

@@ -23,7 +23,7 @@ from thetajoin.index.po_join import NO_KEYS, PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.jit import ALL_ONES
 from thetajoin.kernels.order import gather, gather_into
-from thetajoin.kernels.search import reach
+from thetajoin.kernels.search import drop_own, reach
 from thetajoin.limits import limits
 from thetajoin.predicate import Expr, evaluate
 
@@ -50,8 +50,7 @@ class Found:
 class See:
     """Arrival numbers each row of a batch may be paired with, ends included.
 
-    `apart` has the one that it may not be paired with, its own in a self-join; only aggregates are
-    given that, because pairs come with ends alone.
+    `apart` has the one that it may not be paired with, its own in a self-join.
     """
 
     low: Int64 | None
@@ -94,9 +93,12 @@ class Joiner:
         for at, part in enumerate(self.parts):
             view = part.views[OTHER[side]]
             first_only = once and part.residual is None
-            rows = able_to_match(view, batch.parts[at], [block.indexes[at] for block in blocks])
-            for piece in _split(rows, pieces) if blocks else []:
-                probes = _Probes(view, piece, see)
+            rows, indexes = batch.parts[at], [block.indexes[at] for block in blocks]
+            direct = look_runs_up(rows, indexes, pieces)
+            if direct is None:
+                rows = able_to_match(view, rows, indexes)
+            for piece in _split(rows, direct or pieces) if blocks else []:
+                probes = _Probes(view, piece, see, ordered=direct is None)
                 for block in blocks:
                     stream = _stream(block, at, probes, self.chunk_rows, first_only)
                     tasks.append(self._task(part, batch, side, probes, block, stream, want_output))
@@ -187,6 +189,21 @@ def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
     return rows if len(positions) > limits.able_share * len(rows) else rows.some(positions)
 
 
+def look_runs_up(rows: PartRows, indexes: list[Any], pieces: int) -> int | None:
+    """Where all indexes look equality keys up, in how many pieces or more to probe; None if not.
+
+    Such probes need no order. In small pieces all that is computed for them stays in the cache, and
+    threads share them evenly.
+    """
+    most = max((index.size for index in indexes if isinstance(index, PoJoin)), default=0)
+    piece = max(limits.looked_up, int(most / limits.passed_over))
+    pieces = max(pieces, len(rows) // piece)
+    each = len(rows) // pieces
+    if all(isinstance(index, PoJoin) and index.finds_runs(each) for index in indexes):
+        return pieces
+    return None
+
+
 def make_probe(view: View, rows: PartRows, see: See | None) -> Probe:
     """What rows ask of an index."""
     by_key = {dim: rows.orders.get(asks[0].probe_key) for dim, asks in enumerate(view.asks)}
@@ -206,15 +223,15 @@ def seeing(probe: Probe, see: See | None, rows: Positions) -> Probe:
 class _Probes:
     """Rows of a batch to probe with; sorted by the first thread that needs them."""
 
-    def __init__(self, view: View, part: PartRows, see: See | None) -> None:
-        self._view, self._part, self._see = view, part, see
+    def __init__(self, view: View, part: PartRows, see: See | None, *, ordered: bool) -> None:
+        self._view, self._part, self._see, self._ordered = view, part, see, ordered
         self._lock = threading.Lock()
         self._made: tuple[Positions, Probe] | None = None
 
     def _make(self) -> tuple[Positions, Probe]:
         with self._lock:
             if self._made is None:
-                rows = sort_probes(self._view, self._part)
+                rows = sort_probes(self._view, self._part) if self._ordered else self._part
                 self._made = rows.rows, make_probe(self._view, rows, self._see)
             return self._made
 
@@ -227,6 +244,15 @@ class _Probes:
     def probe(self) -> Probe:
         """What each probe asks for."""
         return self._make()[1]
+
+    def own_rows(self, block: Block) -> Positions | None:
+        """Each probe's own row in a block, -1 if it is not there; None if it may be found."""
+        if self._see is None or self._see.apart is None:
+            return None
+        numbers = gather(self._see.apart, self.rows)
+        before = block.arrivals.rows_before(numbers)
+        here = before < block.arrivals.rows_before(numbers + 1)
+        return np.where(here, before, -1).astype(np.int32)
 
 
 def _split(part: PartRows, pieces: int) -> list[PartRows]:
@@ -242,10 +268,18 @@ def _stream(
     block: Block, at: int, probes: _Probes, room: int, once: bool
 ) -> Callable[[], PairStream]:
     def chained() -> PairStream:
+        own = probes.own_rows(block)
         for stream in block.indexes[at].pairs(probes.probe, block.arrivals, room=room, once=once):
-            yield from stream
+            yield from stream if own is None else _apart(own, stream)
 
     return chained
+
+
+def _apart(own: Positions, stream: PairStream) -> PairStream:
+    """Pairs without those of a row with itself; ``own[p]`` is probe `p`'s row."""
+    for probes, stored in stream:
+        if n := drop_own(own, probes, stored):
+            yield probes[:n], stored[:n]
 
 
 def _located(block: Block, stream: PairStream) -> Iterator[tuple[Block, Positions, Positions]]:

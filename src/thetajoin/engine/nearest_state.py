@@ -17,7 +17,7 @@ from thetajoin.engine.share import Share
 from thetajoin.engine.state import JoinState, mapper_of
 from thetajoin.engine.step import Step
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.kernels.order import order_of
+from thetajoin.kernels.order import gather, order_of
 
 
 def new_state(join: CompiledJoin, share: Share | None = None) -> JoinState:
@@ -55,8 +55,6 @@ class NearestTable:
         layout, how, block = self._join.layout, self._join.config.how, self._block
         batch = self._join.keyed(left, "l")
         found = self._finder.find(batch)
-        if how == "inner":
-            return layout.pairs(batch.table, found.left, block.table, found.row)
         counts = np.bincount(found.left, minlength=len(batch))
         if how in ("semi", "anti"):
             alone = np.flatnonzero((counts > 0) == (how == "semi")).astype(np.int32)
@@ -64,10 +62,17 @@ class NearestTable:
         if counts.max(initial=0) <= 1:
             rows = np.full(len(batch), -1, np.int32)
             rows[found.left] = found.row
-            return layout.matched(batch.table, None, block.table, rows)
+            if how == "left":
+                return layout.matched(batch.table, None, block.table, rows)
+            lefts = np.flatnonzero(counts).astype(np.int32)
+            return layout.pairs(batch.table, lefts, block.table, rows[lefts])
+        order = order_of(found.left.astype(np.int64))
+        lefts, matches = gather(found.left, order), gather(found.row, order)
+        if how == "inner":
+            return layout.pairs(batch.table, lefts, block.table, matches)
         lefts = np.repeat(np.arange(len(batch), dtype=np.int32), np.maximum(counts, 1))
         rows = np.full(lefts.size, -1, np.int32)
-        rows[(counts > 0)[lefts]] = found.row
+        rows[(counts > 0)[lefts]] = matches
         return layout.matched(batch.table, lefts, block.table, rows)
 
 

@@ -33,7 +33,7 @@ LOOKED_AT, MORE = 4, 8
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Left rows and their nearest right rows, by left row and then by distance.
+    """Left rows and their nearest right rows, those of a left row together, the nearest first.
 
     left: positions in the batch; block: the number of the right row's block; row: its position.
     """
@@ -144,9 +144,7 @@ class NearestFinder:
             k *= MORE
         if not done:
             return Neighbours(*(np.zeros(0, np.int32) for _ in range(3)))
-        whole = Neighbours.concat(done)
-        order = np.argsort(whole.left, kind="stable")
-        return Neighbours(whole.left[order], whole.block[order], whole.row[order])
+        return Neighbours.concat(done)
 
     def _passing(self, batch: KeyedBatch, found: _Candidates) -> NDArray[np.intp]:
         """Candidates whose pairs satisfy what could not be made into keys."""

@@ -106,6 +106,8 @@ class NearKey:
 
 @dataclass
 class _Builder:
+    # Whether it matters which of two rows with one key came first.
+    stable: bool = False
     keys: dict[Side, list[KeySpec]] = field(default_factory=lambda: {"l": [], "r": []})
     dims: dict[Side, dict[tuple[int, str], list[Ask]]] = field(
         default_factory=lambda: {"l": {}, "r": {}}
@@ -172,7 +174,7 @@ class _Builder:
             dims.append(Dim(kind == "equal", kind == "negate", is_bytes))
             asks.append(tuple(ask))
             keys.append(key)
-        return View(Shape(tuple(dims)), tuple(keys), tuple(asks))
+        return View(Shape(tuple(dims), self.stable), tuple(keys), tuple(asks))
 
 
 def compile_parts(
@@ -183,7 +185,7 @@ def compile_parts(
 
 
 def _part(conjunction: Conjunction, time: Difference | None, near: NearKey | None) -> Part:
-    builder = _Builder()
+    builder = _Builder(stable=near is not None)
     if near is not None:
         builder.near(near)
     checks = [] if conjunction.residual is None else [conjunction.residual]

@@ -170,7 +170,8 @@ class JoinState:
 
     def _block(self, side: Side, batch: KeyedBatch, numbers: Arrivals, last: bool) -> Block:
         store, times = self.stores[side], self.join.times(batch.table, side)
-        if last and side == "l" and not self.join.is_ordered:
+        # Nothing probes a table's left rows, but where they are seen by when they came.
+        if last and side == "l" and not isinstance(self.join.config.window, CountWindow):
             settled = np.zeros(len(batch), np.bool_) if store.config.preserved else None
             return Block(numbers, batch.table, [], settled, times)
         with mapper_of(self.join, len(batch)) as mapper:

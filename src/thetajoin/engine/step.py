@@ -75,25 +75,23 @@ class Step:
             yield self._meeting("l", [new["r"]])
             return
         sees = {side: self._sees(side) for side in SIDES}
+        if self.join.config.self_join and self._new_meet(sees):
+            yield from self._all_but_itself(sees)
+            return
         met = {side: [new[OTHER[side]]] for side in SIDES}
-        if not self.join.config.self_join and self._new_meet(sees):
+        if self._new_meet(sees):
             # Whichever of two new rows is the later sees the other: one side can look for both.
             sees = {side: See(see.low, None) for side, see in sees.items()}
             met["r"] = []
         for side in SIDES:
             yield self._meeting(side, met[side], sees[side])
 
-    def unlisted_meetings(self) -> Iterator[Meeting]:
-        """Who meets whom where pairs are not listed: the same, with fewer bounds to decide by.
+    def _all_but_itself(self, sees: Mapping[Side, See]) -> Iterator[Meeting]:
+        """A self-join's meetings where all new rows are in the window together.
 
-        Rows of a self-join see the earlier ones, each up to another arrival number, and that is one
-        more order of rows to decide by. Where all new rows are in the window together, each may
-        meet all of them but itself.
+        Each may meet every other one, and the pair's other role is that one's own. Were each to see
+        the earlier ones only, in both roles, every pair would be found twice, once for nothing.
         """
-        sees = {side: self._sees(side) for side in SIDES}
-        if not self.join.config.self_join or not self._new_meet(sees):
-            yield from self.meetings()
-            return
         for side in SIDES:
             low = sees[side].low
             yield self._meeting(side, [], None if low is None else See(low, None))

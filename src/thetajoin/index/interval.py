@@ -8,6 +8,7 @@ and makes the interval empty where it allows fewer: it is never held at the last
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64
 from thetajoin.kernels.memory import empty
 from thetajoin.kernels.order import gather, step_keys
 from thetajoin.kernels.search import rank_bytes
+from thetajoin.kernels.strings import find_bytes, hash_dictionary
+from thetajoin.limits import limits
 
 Rows = NDArray[np.int64] | NDArray[np.int32]
 
@@ -33,7 +36,7 @@ class Interval:
             _tighter(self.low, other.low, np.maximum), _tighter(self.high, other.high, np.minimum)
         )
 
-    def against(self, dictionary: BytesKey | None) -> Interval:
+    def against(self, dictionary: Dictionary | None) -> Interval:
         """Itself: integer keys mean the same in every segment."""
         return self
 
@@ -114,6 +117,35 @@ def _stepped(keys: Int64, step: int) -> tuple[Int64, NDArray[np.int8] | None]:
 
 
 @dataclass(frozen=True)
+class Dictionary(BytesKey):
+    """A segment's distinct strings, sorted."""
+
+    @staticmethod
+    def of(strings: BytesKey) -> Dictionary:
+        """Strings that are distinct and sorted already."""
+        return Dictionary(strings.offsets, strings.data)
+
+    def ranked(self, op: str, key: BytesKey) -> Int64:
+        """Keys of strings here: twice the rank if present, odd in between.
+
+        Where only equality is asked for, any odd number will do for strings that are not present.
+        """
+        out = empty(len(key), np.int64)
+        if op in ("=", "!=") and len(key) * limits.passed_over >= len(self):
+            find_bytes((self.offsets, self.data), self._entries, key.offsets, key.data, out)
+        else:
+            rank_bytes(self.offsets, self.data, key.offsets, key.data, out)
+        return out
+
+    @cached_property
+    def _entries(self) -> NDArray[np.uint64]:
+        """The strings' numbers by their hash."""
+        entries = np.zeros(2 << len(self).bit_length(), np.uint64)
+        hash_dictionary(self.offsets, self.data, entries)
+        return entries
+
+
+@dataclass(frozen=True)
 class BytesInterval:
     """Comparisons with byte strings, which become integers against a segment's dictionary."""
 
@@ -123,12 +155,12 @@ class BytesInterval:
         """Both at once."""
         return BytesInterval(self.parts + other.parts)
 
-    def against(self, dictionary: BytesKey | None) -> Interval:
+    def against(self, dictionary: Dictionary | None) -> Interval:
         """The integer intervals among a segment's ranks."""
         assert dictionary is not None
         result = Interval(None, None)
         for op, key in self.parts:
-            result = result & interval_of(op, ranked(key, dictionary))
+            result = result & interval_of(op, dictionary.ranked(op, key))
         return result
 
     def take(self, rows: Rows) -> BytesInterval:
@@ -137,10 +169,3 @@ class BytesInterval:
 
 
 AnyInterval = Interval | BytesInterval
-
-
-def ranked(key: BytesKey, dictionary: BytesKey) -> Int64:
-    """Keys of strings among a sorted dictionary: twice the rank if present, odd in between."""
-    out = np.empty(len(key), np.int64)
-    rank_bytes(dictionary.offsets, dictionary.data, key.offsets, key.data, out)
-    return out

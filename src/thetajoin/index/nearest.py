@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.index.interval import Interval, interval_of
-from thetajoin.index.po_join import Pairs, PoJoin, stack
+from thetajoin.index.po_join import Pairs, PoJoin, Span, stack
 from thetajoin.index.shape import Probe
 from thetajoin.kernels import emit
 from thetajoin.kernels.nearest import ALL, FIRST, LAST, Around, Rows, Towers, Wanted, pick
+from thetajoin.kernels.order import gather, order_of, order_of_both
+from thetajoin.limits import limits
 
 Direction = Literal["backward", "forward", "nearest"]
 Ties = Literal["first", "last", "all"]
@@ -26,9 +28,9 @@ def nearest_rows(
 ) -> Iterator[Pairs]:
     """The nearest rows of each probe as chunks of ``(probe, position)``, a probe's together.
 
-    Positions are those of the primary order.
-    `keys` are the probes' own in the type of the primary key; of byte strings, which have no
-    distance, they are not looked at. Chunks are overwritten by the next.
+    Positions are those of the primary order, and probes come in no particular one. `keys` are the
+    probes' own in the type of the primary key; of byte strings, which have no distance, they are
+    not looked at. Chunks are overwritten by the next.
     """
     if index.size == 0 or probe.size == 0:
         return
@@ -37,18 +39,18 @@ def nearest_rows(
     assert index.primary is not None
     intervals = index._intervals(probe)
     runs = index._runs(probe, intervals)
+    order = None
+    if probe.size >= limits.sorted_probes:
+        # Neighbours among the probes then look at neighbours among the rows.
+        starts = runs[0].astype(np.int64)
+        order = order_of(keys) if index.run is None else order_of_both(starts, keys)
+        keys, runs = gather(keys, order), (gather(runs[0], order), gather(runs[1], order))
+        intervals = [interval.take(order) for interval in intervals]
     below, above = (
-        runs
-        if asked is None
-        else index._narrowed(_asking(probe, primary, asked), primary, asked, index.primary, runs)
+        _reached(index, intervals, asked, runs)
         for asked in _sides(intervals[primary], keys, direction)
     )
-    none = np.zeros(probe.size, np.int32)
-    around = Around(
-        keys,
-        *((none, none) if direction == "forward" else below),
-        *((none, none) if direction == "backward" else above),
-    )
+    around = Around(keys, *below, *above)
     tested = index._needed(intervals)
     at = [index.shape.tested.index(dim) for dim in tested]
     low, high = stack(intervals, tested, probe.size)
@@ -60,7 +62,8 @@ def nearest_rows(
     while out.state[0] < probe.size:
         before = out.state[0]
         if n := pick(around, rows, tests, towers, wanted, out):
-            yield out.probe[:n], out.row[:n]
+            probes = out.probe[:n]
+            yield probes if order is None else gather(order, probes), out.row[:n]
         elif out.state[0] == before:  # more rows at one distance than there is room for
             state = out.state
             out = emit.Out.of(2 * out.row.size)
@@ -76,11 +79,15 @@ def _sides(
     return (asked, None) if direction == "backward" else (None, asked)
 
 
-def _asking(probe: Probe, dim: int, asked: Interval) -> Probe:
-    """The same probes with another interval of one key, and so with other orders of it."""
-    return Probe(
-        tuple(asked if at == dim else one for at, one in enumerate(probe.intervals)), probe.size
-    )
+def _reached(index: PoJoin, intervals: list[Interval], asked: Interval | None, runs: Span) -> Span:
+    """The positions of each probe's run that lie in one more interval of the primary key."""
+    size, primary = runs[0].size, index.shape.primary
+    assert primary is not None
+    assert index.primary is not None
+    if asked is None:
+        return np.zeros(size, np.int32), np.zeros(size, np.int32)
+    taken = tuple(asked if at == primary else one for at, one in enumerate(intervals))
+    return index._narrowed(Probe(taken, size), primary, asked, index.primary, runs)
 
 
 def _towers(low: NDArray[np.int64], high: NDArray[np.int64]) -> Towers:

@@ -8,6 +8,7 @@ batch of probes by a rebounding search, because the probes are not known when a 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,11 +19,20 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Int64, Key, mixed
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.interval import Interval
+from thetajoin.index.interval import Dictionary, Interval
 from thetajoin.index.shape import Probe, Shape
 from thetajoin.kernels import emit
 from thetajoin.kernels.memory import empty
-from thetajoin.kernels.order import gather, gather_into, inverse, merged_order, order_of
+from thetajoin.kernels.order import (
+    gather,
+    gather_into,
+    inverse,
+    merged_order,
+    order_of,
+    order_of_both,
+    with_ties_by,
+)
+from thetajoin.kernels.runs import RunTable, look_up, rises_in_runs, run_table, same_in_runs
 from thetajoin.kernels.search import (
     first_above,
     first_at_least,
@@ -39,14 +49,10 @@ Pairs = tuple[Int32, Int32]
 Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Sequence[Any]]
 
 # Estimated cost in ns: testing a row, looking at a block's extremes, moving one bit of the window,
-# looking at one word of the summary, and a probe's fixed part. Measured with `bench engine`.
-TEST_NS, MOVE_NS, SUMMARY_NS, PROBE_NS = 0.7, 1.6, 0.6, 12.0
+# looking at one word of the summary, a probe's fixed part, and sorting a probe by its run and
+# bound. Measured with `bench engine`.
+TEST_NS, MOVE_NS, SUMMARY_NS, PROBE_NS, SWEEP_NS = 0.7, 1.6, 0.6, 12.0, 25.0
 SAMPLED_PROBES = 16
-# Probes for so many keys are enough to pass over all keys rather than search.
-MERGED_SHARE = 8
-# Runs are looked up in a table of all keys between the extremes where these are so many times
-# fewer than the probes.
-FEW_RUNS = 8
 
 
 @dataclass(frozen=True)
@@ -92,51 +98,56 @@ class PoJoin:
         """
         self.shape = shape
         self.size = len(rid)
-        self.dictionaries: list[BytesKey | None] = []
+        self.run: Int64 | None
+        self.primary: Int64 | None
+        self.dictionaries: list[Dictionary | None] = []
         values: list[Int64] = []
         for key in keys:
             if isinstance(key, BytesKey):
                 dictionary, ranks = key.dictionary()
-                self.dictionaries.append(dictionary)
+                self.dictionaries.append(Dictionary.of(dictionary))
                 values.append(ranks)
             else:
                 self.dictionaries.append(None)
                 values.append(key)
         run = self._mixed([values[i] for i in shape.run])
-
-        def order_by(dim: int) -> Int32:
-            if dim < 0:
-                order = np.arange(self.size, dtype=np.int32)
-            elif run is not None and (both := _one_key(run, values[dim])) is not None:
-                return order_of(both)
-            elif orders is not None and self.dictionaries[dim] is None:
-                order = orders(dim)
-            else:
-                order = order_of(values[dim])
-            return order if run is None else gather(order, order_of(gather(run, order)))
-
         primary = shape.primary
-        sorters = (primary if primary is not None else -1, *shape.setters)
+
+        def order_by(dim: int | None) -> Int32:
+            if dim is None:
+                return np.arange(self.size, dtype=np.int32) if run is None else order_of(run)
+            if run is not None:
+                return order_of_both(run, values[dim])
+            if orders is not None and self.dictionaries[dim] is None:
+                return orders(dim)
+            return order_of(values[dim])
+
         each = mapper or _sequential
-        made = list(each(order_by, sorters))
-        by_primary = made[0]
+        # Inside runs of equal keys the other orders are seldom needed, and made when they are.
+        own = shape.setters if run is None else ()
+        by_primary, *by_own = each(order_by, (primary, *own))
+        sorters = run, None if primary is None else values[primary]
+        self.run, self.primary = each(
+            lambda keys: None if keys is None else gather(keys, by_primary), sorters
+        )
+        if self.primary is not None and shape.setters and not shape.stable:
+            # Where the first key ties, the next one decides: it may then rise with the first.
+            second = values[shape.setters[0]]
+            by_primary = with_ties_by(second, self._run_or_none, self.primary, by_primary)
         self.columns = np.empty((len(shape.tested), self.size), np.int64)
         self.sorted: dict[int, Int64] = {}
         self.perm: dict[int, Int32] = {}
+        self._lock = threading.Lock()
 
         def in_primary_order() -> None:
             self.rid: Int32 = gather(rid, by_primary)
-            self.run: Int64 | None = None if run is None else gather(run, by_primary)
-            self.primary: Int64 | None = (
-                None if primary is None else gather(values[primary], by_primary)
-            )
             for at, dim in enumerate(shape.tested):
                 gather_into(values[dim], by_primary, self.columns[at])
             self.zone_low, self.zone_high = _zones(self.columns)
 
         def in_own_order() -> None:
-            where = inverse(by_primary) if shape.setters else by_primary
-            for dim, order in zip(shape.setters, made[1:], strict=True):
+            where = inverse(by_primary) if own else by_primary
+            for dim, order in zip(own, by_own, strict=True):
                 self.sorted[dim] = gather(values[dim], order)
                 self.perm[dim] = gather(where, order)
 
@@ -144,7 +155,9 @@ class PoJoin:
         self._measure()
 
     def _measure(self) -> None:
-        """Note each tested column's extremes."""
+        """Note each tested column's extremes; what else can be told of the rows is not yet."""
+        self._runs_by_key: RunTable | None = None
+        self._rises: dict[int, bool] = {}
         self._extremes = [
             (low.min(), high.max())
             for low, high in zip(self.zone_low, self.zone_high, strict=True)
@@ -170,11 +183,17 @@ class PoJoin:
 
     def arrays(self) -> dict[str, NDArray[Any] | None]:
         """Everything the index consists of, by name; `from_arrays` takes it back."""
+        for dim in self.shape.setters:
+            self._own_order(dim)
+        return self._held()
+
+    def _held(self) -> dict[str, NDArray[Any] | None]:
+        """The arrays that there are by now."""
         named: dict[str, NDArray[Any] | None] = {
             name: getattr(self, name)
             for name in ("rid", "run", "primary", "columns", "zone_low", "zone_high")
         }
-        for dim in self.shape.setters:
+        for dim in sorted(self.perm):
             named[f"sorted {dim}"], named[f"perm {dim}"] = self.sorted[dim], self.perm[dim]
         for dim, dictionary in enumerate(self.dictionaries):
             if dictionary is not None:
@@ -192,9 +211,10 @@ class PoJoin:
         index.sorted = {dim: named[f"sorted {dim}"] for dim in shape.setters}
         index.perm = {dim: named[f"perm {dim}"] for dim in shape.setters}
         index.dictionaries = [
-            BytesKey(named[f"offsets {dim}"], named[f"data {dim}"]) if spec.is_bytes else None
+            Dictionary(named[f"offsets {dim}"], named[f"data {dim}"]) if spec.is_bytes else None
             for dim, spec in enumerate(shape.dims)
         ]
+        index._lock = threading.Lock()
         index._measure()
         return index
 
@@ -210,7 +230,7 @@ class PoJoin:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays of the index."""
-        return sum(array.nbytes for array in self.arrays().values() if array is not None)
+        return sum(array.nbytes for array in self._held().values() if array is not None)
 
     def keys(self) -> list[Key]:
         """The keys again, in primary order as `rid` is: what a merge starts from."""
@@ -257,22 +277,50 @@ class PoJoin:
         if self.run is None:
             # One run; the two arrays are shared by all keys and never written to.
             return np.zeros(probe.size, np.int32), np.full(probe.size, self.size, np.int32)
-        starts, ends = np.empty(probe.size, np.int32), np.empty(probe.size, np.int32)
         lows = [intervals[i].low for i in self.shape.run]
         run = self._mixed([low for low in lows if low is not None])
         assert run is not None
-        low, high = int(self.run[0]), int(self.run[-1])
-        if (high - low) * FEW_RUNS < probe.size and high < 2**62:
-            # Where each key's run begins is looked up; that of an absent one ends there too.
-            firsts = np.searchsorted(self.run, np.arange(low, high + 2)).astype(np.int32)
-            absent = (run < low) | (run > high)
-            at = np.where(absent, 0, run - low)
-            starts = gather(firsts, at)
-            return starts, np.where(absent, starts, gather(firsts, at + 1))
+        if self.finds_runs(probe.size):
+            return look_up(self._table(), run)
+        starts, ends = np.empty(probe.size, np.int32), np.empty(probe.size, np.int32)
         order = order_of(run)
         first_at_least(self.run, run, order, starts)
         first_above(self.run, run, order, ends)
         return starts, ends
+
+    def finds_runs(self, probes: int) -> bool:
+        """Whether so many probes' runs are looked up in a table, so that they need no order."""
+        return self.run is not None and self._is_passed_over(probes)
+
+    def _is_passed_over(self, probes: int) -> bool:
+        """Whether there are probes enough to look at every row once."""
+        return probes * limits.passed_over >= self.size
+
+    @property
+    def _run_or_none(self) -> Int64:
+        """The rows' run keys; an empty array where all rows are one run."""
+        return NO_KEYS if self.run is None else self.run
+
+    def _table(self) -> RunTable:
+        """The table of all runs; made once."""
+        assert self.run is not None
+        with self._lock:
+            if self._runs_by_key is None:
+                self._runs_by_key = run_table(self.run)
+            return self._runs_by_key
+
+    def _follows(self, dim: int) -> bool:
+        """Whether a tested key goes up with the primary one inside each run."""
+        if dim not in self._rises:
+            self._rises[dim] = rises_in_runs(self._column(dim), self._run_or_none)
+        return self._rises[dim]
+
+    def _own_order(self, dim: int) -> tuple[Int32, Int64]:
+        """The permutation from a further key's order to the primary one, and the sorted values."""
+        with self._lock:
+            if dim not in self.perm:
+                self.perm[dim], self.sorted[dim] = self._ordered(dim)
+            return self.perm[dim], self.sorted[dim]
 
     def _narrowed(self, probe: Probe, dim: int, asked: Interval, keys: Int64, runs: Span) -> Span:
         """The part of each run, in the order of `keys`, that lies in the probe's interval."""
@@ -299,7 +347,7 @@ class PoJoin:
 
     def _rising(self, probe: Probe, dim: int, asked: Interval, *, low: bool) -> Int64 | None:
         """One end of the intervals in their order, to pass over all keys with; None if few."""
-        if probe.size * MERGED_SHARE < self.size:
+        if not self._is_passed_over(probe.size):
             return None
         return probe.rising(dim, asked, low=low)
 
@@ -325,7 +373,7 @@ class PoJoin:
         visible = probe.visible(arrivals)
         if visible is None:
             return []
-        intervals, runs, (starts, ends), drive, windows = self._decide(probe)
+        intervals, runs, (starts, ends), needed, (drive, windows) = self._decide(probe)
         if drive.kind == "bitmap":
             assert drive.key is not None
             order = self._sweep(probe, drive.key, intervals[drive.key], runs[0])
@@ -339,7 +387,7 @@ class PoJoin:
             # The cost of a copy is the number of rows; a small batch needs little room.
             rows = int(drive.cost)
             return [_ranges(reach, shown, min(room, rows))] if rows else []
-        tested = tuple(i for i in self._needed(intervals) if i != drive.key)
+        tested = tuple(i for i in needed if i != drive.key)
         at = [self.shape.tested.index(i) for i in tested]
         columns = self.columns if len(at) == len(self.columns) else self.columns[at]
         low, high = stack(intervals, tested, probe.size)
@@ -356,7 +404,7 @@ class PoJoin:
         def bitmap(key: int) -> Iterator[Pairs]:
             out = emit.Out.of(room)
             levels = [np.zeros((self.size >> s) + 1, np.uint64) for s in (6, 12, 18)]
-            window = emit.Bits(*windows, self.perm[key], *levels)
+            window = emit.Bits(*windows, self._own_order(key)[0], *levels)
             while out.state[0] < order.size:
                 if n := emit.emit_bitmap(reach, window, tests, shown, out):
                     yield out.probe[:n], out.row[:n]
@@ -367,18 +415,58 @@ class PoJoin:
         """What `pairs` would do for this batch of probes."""
         if self.size == 0 or probe.size == 0:
             return Drive("ranges", None, 0.0)
-        return self._decide(probe)[3]
+        return self._decide(probe)[-1][0]
 
-    def _decide(self, probe: Probe) -> tuple[list[Interval], Span, Span, Drive, Span]:
-        """Search all keys, then choose: intervals, runs, ranges, the choice, a bitmap's windows."""
+    def _decide(
+        self, probe: Probe
+    ) -> tuple[list[Interval], Span, Span, tuple[int, ...], tuple[Drive, Span]]:
+        """Search all keys, then choose.
+
+        Gives intervals, runs, ranges, the keys that ranges leave open, and the choice with a
+        bitmap's windows.
+        """
         intervals = self._intervals(probe)
+        needed = self._needed(intervals)
         runs = self._runs(probe, intervals)
+        if len(self.shape.run) > 1 and self.finds_runs(probe.size):
+            checked = self._same_keys(intervals, runs)
+            if checked is not None:
+                runs = checked
+                needed = tuple(dim for dim in needed if dim not in self.shape.run)
         ranges = runs
         if self.shape.primary is not None and self.primary is not None:
             asked = intervals[self.shape.primary]
             ranges = self._narrowed(probe, self.shape.primary, asked, self.primary, runs)
-        drive, windows = self._choose(probe, intervals, runs, *ranges)
-        return intervals, runs, ranges, drive, windows
+            ranges, needed = self._narrowed_on(probe, intervals, needed, runs, ranges)
+        choice = self._choose(probe, intervals, needed, runs, *ranges)
+        return intervals, runs, ranges, needed, choice
+
+    def _narrowed_on(
+        self,
+        probe: Probe,
+        intervals: list[Interval],
+        needed: tuple[int, ...],
+        runs: Span,
+        ranges: Span,
+    ) -> tuple[Span, tuple[int, ...]]:
+        """Ranges narrowed by all keys that go up with the primary one, and the keys left.
+
+        Versions of a record that follow each other, and sessions, are such: their ends go up with
+        their beginnings, and a point's range has no row to test.
+        """
+        if not self._is_passed_over(probe.size):
+            return ranges, needed
+        left = []
+        for dim in needed:
+            if dim not in self.shape.setters or not self._follows(dim):
+                left.append(dim)
+            elif self.run is not None:
+                ranges = self._narrowed(probe, dim, intervals[dim], self._column(dim), ranges)
+            else:
+                column = self._column(dim)
+                starts, ends = self._narrowed(probe, dim, intervals[dim], column, runs)
+                ranges = np.maximum(ranges[0], starts), np.minimum(ranges[1], ends)
+        return ranges, tuple(left)
 
     def _needed(self, intervals: list[Interval]) -> tuple[int, ...]:
         """Tested keys that some row of the segment could fail."""
@@ -396,28 +484,29 @@ class PoJoin:
         self,
         probe: Probe,
         intervals: list[Interval],
+        needed: tuple[int, ...],
         runs: Span,
         starts: Int32,
         ends: Int32,
     ) -> tuple[Drive, Span]:
         """Pick the cheapest emitter from exact counts: search positions say how long ranges are."""
         nothing = (_NO_ROWS, _NO_ROWS)
-        needed = self._needed(intervals)
         reach = float(emit.total_reach(starts, ends))
         if not needed:
             return Drive("ranges", None, reach), nothing
         touched = self._touched(probe, intervals, needed, starts, ends)
-        best = Drive(
-            "scan", None, reach / 64 * limits.block_ns + touched * 64 * TEST_NS * len(needed)
-        )
+        tests = min(touched * 64, reach) * TEST_NS * len(needed)
+        best = Drive("scan", None, reach / 64 * limits.block_ns + tests)
         chosen = nothing
+        each = PROBE_NS if self.run is None else PROBE_NS + SWEEP_NS
+        least = reach / 262_144 * SUMMARY_NS + probe.size * each
         for dim in self.shape.setters:
-            if dim not in needed:
+            if dim not in needed or best.cost <= least:
                 continue
-            begins, finishes = self._narrowed(probe, dim, intervals[dim], self.sorted[dim], runs)
+            _, values = self._own_order(dim)
+            begins, finishes = self._narrowed(probe, dim, intervals[dim], values, runs)
             order = self._sweep(probe, dim, intervals[dim], runs[0])
-            moves = emit.window_moves(order, begins, finishes)
-            cost = moves * MOVE_NS + reach / 262_144 * SUMMARY_NS + probe.size * PROBE_NS
+            cost = least + emit.window_moves(order, begins, finishes) * MOVE_NS
             if cost < best.cost:
                 best, chosen = Drive("bitmap", dim, cost), (begins, finishes)
         return best, chosen
@@ -456,7 +545,7 @@ class PoJoin:
         for dim in self._needed(intervals):
             if dim not in self.shape.run:
                 plain = not self.shape.dims[dim].negate
-                kept = (self.perm[dim], self.sorted[dim]) if plain else self._ordered(dim)
+                kept = self._own_order(dim) if plain else self._ordered(dim)
                 orders[dim] = kept
         found: dict[int, Span] = {}
 
@@ -474,30 +563,33 @@ class PoJoin:
     def _ordered(self, dim: int) -> tuple[Int32, Int64]:
         """The order of a tested key, inside each run, and its values in that order."""
         values = self._column(dim)
-        order = order_of(values)
-        if self.run is not None:
-            order = gather(order, order_of(gather(self.run, order)))
+        order = order_of(values) if self.run is None else order_of_both(self.run, values)
         return order, gather(values, order)
 
     def _same_keys(self, intervals: list[Interval], runs: Span) -> Span | None:
         """Runs of a hash, emptied where the probe's own keys are others; None if rows' are."""
-        assert self.run is not None
-        same = self.run[1:] == self.run[:-1]
+        if self._shares_hash:
+            return None
         starts, ends = runs
         fits = starts < ends
         at = np.minimum(starts, max(self.size - 1, 0))
         for dim in self.shape.run:
-            column, asked = self._column(dim), intervals[dim].low
+            asked = intervals[dim].low
             assert asked is not None
-            if (column[1:] != column[:-1])[same].any():
-                return None
-            fits &= column[at] == asked
+            fits &= gather(self._column(dim), at) == asked
         return starts, np.where(fits, ends, starts).astype(np.int32)
+
+    @cached_property
+    def _shares_hash(self) -> bool:
+        """Whether rows with other equality keys stand in one run, because their hash is one."""
+        assert self.run is not None
+        return not all(same_in_runs(self._column(dim), self.run) for dim in self.shape.run)
 
     def _check(self) -> None:
         """Verify every invariant of the structure."""
         n = self.size
-        assert sorted(self.perm) == sorted(self.shape.setters)
+        for dim in self.shape.setters:
+            self._own_order(dim)
         within = np.zeros(n, np.int64) if self.run is None else self.run
         assert (within[1:] >= within[:-1]).all()
         same = within[1:] == within[:-1]
@@ -518,17 +610,6 @@ class PoJoin:
 
 NO_KEYS: Int64 = np.zeros(0, np.int64)
 _NO_ROWS: Int32 = np.zeros(0, np.int32)
-
-
-def _one_key(run: Int64, values: Int64) -> Int64 | None:
-    """A key that orders by run and then by value; None if there is no room for both in 64 bits."""
-    if not run.size:
-        return None
-    first, least = int(run.min()), int(values.min())
-    spans = int(run.max()) - first + 1, int(values.max()) - least + 1
-    if spans[0] * spans[1] << run.size.bit_length() >= 2**63:
-        return None
-    return (run - first) * np.int64(spans[1]) + (values - least)
 
 
 def _merged_order(parts: Sequence[PoJoin], dim: int) -> Int32:

@@ -29,10 +29,12 @@ class Shape:
 
     Equality keys come first in the sort order, so rows of one equal key form a run; the first
     ordered key sorts the rows inside a run (the primary order); the other ordered keys can drive a
-    bitmap; whatever does not drive is tested row by row.
+    bitmap; whatever does not drive is tested row by row. With `stable`, rows that are equal in what
+    sorts them stay in the order of their row numbers.
     """
 
     dims: tuple[Dim, ...]
+    stable: bool = False
 
     @cached_property
     def run(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from thetajoin.kernels.jit import ONE, kernel
+from thetajoin.kernels.jit import ONE, inlined, kernel
 
 # Keys that a merge skips at once: a cache line of them.
 STEP = 8
@@ -135,36 +135,35 @@ def merge_above(keys, values, order, out):
         out[np.uint64(order[j])] = np.int32(at + found)
 
 
+@inlined
+def _place(keys, value, start, end, inclusive):
+    """The first position of a sorted range that is not below a value, or not at it either.
+
+    The steps depend on the range's length alone, so the processor guesses none of them wrong.
+    """
+    rows = end - start
+    while rows > 1:
+        half = rows >> 1
+        key = keys[start + half - 1]
+        start += half * ((key < value) | (inclusive & (key == value)))
+        rows -= half
+    if rows == 1:
+        start += (keys[start] < value) | (inclusive & (keys[start] == value))
+    return start
+
+
 @kernel
 def narrow(keys, low_values, high_values, has_low, has_high, starts, ends):
     """Narrow each range ``[starts, ends)`` of `keys`, sorted inside it, to a closed interval."""
     for p in range(starts.size):
-        s = starts[p]
-        e = ends[p]
+        start = np.int64(starts[p])
+        end = np.int64(ends[p])
         if has_low:
-            v = low_values[p]
-            a = s
-            b = e
-            while a < b:
-                mid = (a + b) >> 1
-                if keys[mid] < v:
-                    a = mid + 1
-                else:
-                    b = mid
-            s = a
+            start = _place(keys, low_values[p], start, end, False)
         if has_high:
-            v = high_values[p]
-            a = s
-            b = e
-            while a < b:
-                mid = (a + b) >> 1
-                if keys[mid] <= v:
-                    a = mid + 1
-                else:
-                    b = mid
-            e = a
-        starts[p] = s
-        ends[p] = e
+            end = _place(keys, high_values[p], start, end, True)
+        starts[p] = start
+        ends[p] = end
 
 
 @kernel
@@ -232,6 +231,19 @@ def reach(low, high, smallest, largest, touched):
             if from_here > ceiling[z] or to_here < floor[z]:
                 word &= ~(ONE << np.uint64(z))
         touched[p] = word
+
+
+@kernel
+def drop_own(own, probes, rows):
+    """Move the pairs that are not of a probe with its own row to the front; how many there are."""
+    kept = 0
+    for i in range(probes.size):
+        p = probes[i]
+        row = rows[i]
+        probes[kept] = p
+        rows[kept] = row
+        kept += own[p] != row
+    return kept
 
 
 @kernel

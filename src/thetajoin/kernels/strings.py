@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from thetajoin.kernels.jit import kernel
+from thetajoin.kernels.jit import inlined, kernel
 
 _BASIS = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
@@ -12,17 +12,68 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 _BYTE = np.uint64(8)
 _SIGN = np.uint64(1 << 63)
+_ONE = np.uint64(1)
+_UPPER, _LOWER = np.uint64(0xFFFFFFFF00000000), np.uint64(0xFFFFFFFF)
+
+
+@inlined
+def _hash(data, start, end):
+    """FNV-1a of one string, its bits mixed."""
+    h = _BASIS
+    for at in range(start, end):
+        h = (h ^ np.uint64(data[at])) * _PRIME
+    h = (h ^ (h >> _SHIFT)) * _MIX
+    return h ^ (h >> _SHIFT)
 
 
 @kernel
 def hash_bytes(offsets, data, out):
-    """FNV-1a of each string, its bits mixed: equal strings get equal integers."""
+    """A hash of each string: equal strings get equal integers."""
     for i in range(offsets.size - 1):
-        h = _BASIS
-        for at in range(offsets[i], offsets[i + 1]):
-            h = (h ^ np.uint64(data[at])) * _PRIME
-        h = (h ^ (h >> _SHIFT)) * _MIX
-        out[i] = np.int64(h ^ (h >> _SHIFT))
+        out[i] = np.int64(_hash(data, offsets[i], offsets[i + 1]))
+
+
+@kernel
+def hash_dictionary(offsets, data, entries):
+    """A table of distinct strings by open addressing; its size is a power of two.
+
+    An entry is half of a string's hash and, below it, one more than its number; 0 is none.
+    """
+    mask = np.uint64(entries.size - 1)
+    for i in range(offsets.size - 1):
+        h = _hash(data, offsets[i], offsets[i + 1])
+        at = h & mask
+        while entries[at] != 0:
+            at = (at + _ONE) & mask
+        entries[at] = (h & _UPPER) | np.uint64(i + 1)
+
+
+@kernel
+def find_bytes(dictionary, entries, offsets, data, out):
+    """Twice the number of each string in the dictionary; -1 where it is not there."""
+    known_offsets, known_data = dictionary
+    mask = np.uint64(entries.size - 1)
+    for p in range(offsets.size - 1):
+        begin = offsets[p]
+        length = offsets[p + 1] - begin
+        h = _hash(data, begin, begin + length)
+        at = h & mask
+        found = np.int64(-1)
+        while entries[at] != 0:
+            if (entries[at] ^ h) & _UPPER == 0:
+                number = np.int64(entries[at] & _LOWER) - 1
+                known = known_offsets[number]
+                same = known_offsets[number + 1] - known == length
+                if same:
+                    for i in range(length):
+                        if known_data[known + i] != data[begin + i]:
+                            same = False
+                            break
+                if same:
+                    found = 2 * number
+                    break
+            at = (at + _ONE) & mask
+        out[p] = found
 
 
 @kernel
