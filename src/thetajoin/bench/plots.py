@@ -47,15 +47,23 @@ def plot_curves(curves: dict[str, Any], folder: Path) -> list[Path]:
 OURS, THEIRS = "#c2410c", "#94a3b8"
 
 
-def plot_panels(panels: dict[str, dict[str, float]], unit: str, path: Path) -> Path:
-    """A bar for each name in each panel, the quickest first; ours stands out. Needs matplotlib."""
+def plot_panels(
+    panels: dict[str, dict[str, float]], unit: str, path: Path, *, columns: int | None = None
+) -> Path:
+    """A bar for each name in each panel, the quickest first; ours stands out. Needs matplotlib.
+
+    Panels stand in rows of `columns`, by default in one row.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise OptionError("--plot needs matplotlib: pip install 'thetajoin[plot]'") from error
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(3.1 * len(panels), 2.6), layout="constrained")
-    for axes, (title, taken) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+    columns = min(columns or len(panels), len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(3.1 * columns, 2.6 * rows), layout="constrained")
+    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (title, taken) in zip(places, panels.items(), strict=False):
         names = sorted(taken, key=lambda name: -taken[name])
         values = [taken[name] for name in names]
         colours = [OURS if name == "thetajoin" else THEIRS for name in names]
@@ -66,6 +74,8 @@ def plot_panels(panels: dict[str, dict[str, float]], unit: str, path: Path) -> P
         axes.set_xticks([])
         axes.tick_params(length=0, labelsize=9)
         axes.spines[["top", "right", "bottom"]].set_visible(False)
+    for axes in places[len(panels) :]:
+        axes.set_visible(False)
     figure.supxlabel(unit, fontsize=9)
     figure.savefig(path, dpi=130)
     return path
