@@ -157,11 +157,11 @@ TITLES = {
     "overlap": "overlapping intervals",
     "asof": "last quote before each trade",
     "asof_filtered": "last quote within a trade's limit",
-    "count_overlaps": "number of overlaps of each interval",
+    "count_overlaps": "overlaps counted for each interval",
     "spark_scd2": "Spark: price valid at the time",
     "spark_attribution": "Spark: clicks in the hour before",
     "spark_asof": "Spark: last quote before each trade",
-    "spark_stream_equality": "Spark, two streams: same key and\nwithin 5 minutes, a million rows",
+    "spark_stream_equality": "Spark, two streams: within 5 minutes\na million rows",
 }
 
 
@@ -175,7 +175,7 @@ def plot(report: Report, folder: Path) -> list[Path]:
             sizes = f"\n{rows['left']:,} x {rows['right']:,} rows" if rows else ""
             panels[title + sizes] = found["median"]
     unit = "seconds on 2 cores, less is better"
-    return [plot_panels(panels, unit, folder / "joins.png", columns=4)] if panels else []
+    return [plot_panels(panels, unit, folder / "joins.png", columns=3)] if panels else []
 
 
 def _case(name: str) -> Callable[[int, float], dict[str, Any]]:
