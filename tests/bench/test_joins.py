@@ -64,6 +64,18 @@ def test_a_peer_with_other_rows_is_told(wrong: pa.Table) -> None:
         compared("scd2", case)
 
 
+def test_threads_are_measured_on_equal_results_only() -> None:
+    case = Case(Tables(TABLE, TABLE), 1, "id x s")
+    case.runs = {"thetajoin": lambda: TABLE, "peer": lambda: TABLE.take([3, 2, 1, 0])}
+    turns = joins._compared_in_turns("scd2", case)
+    assert [set(next(turns)) for _ in range(2)] == [{"thetajoin", "peer"}] * 2
+    case.runs["peer"] = lambda: TABLE.slice(1)
+    with pytest.raises(RuntimeError, match="scd2: the engines disagree on the rows"):
+        next(joins._compared_in_turns("scd2", case))
+    with pytest.raises(RuntimeError, match="band: the engines disagree on the number of pairs"):
+        next(joins._counted_in_turns("band", {"thetajoin": lambda: 3, "peer": lambda: 4}))
+
+
 def test_rows_are_the_same_in_any_order_width_and_kind() -> None:
     narrow = TABLE.set_column(0, "id", TABLE["id"].cast(pa.int32()))
     encoded = TABLE.set_column(2, "s", TABLE["s"].combine_chunks().dictionary_encode())

@@ -85,8 +85,7 @@ def parts_of(only: str) -> list[str]:
 
 def compared(name: str, case: Case) -> dict[str, Any]:
     """Seconds of every engine of a case, after its rows were found to be those of the others."""
-    results = {who: case.results.get(who, run) for who, run in case.runs.items()}
-    rows = check_same_rows(name, results, case.columns.split())
+    rows = _checked(name, case)
     seconds = in_rounds(case.runs)
     middle = medians(seconds)
     best = best_peer(middle)
@@ -98,6 +97,11 @@ def compared(name: str, case: Case) -> dict[str, Any]:
         "best_peer": best,
         **spread(seconds),
     }
+
+
+def _checked(name: str, case: Case) -> int:
+    results = {who: case.results.get(who, run) for who, run in case.runs.items()}
+    return check_same_rows(name, results, case.columns.split())
 
 
 def in_rounds(runs: Mapping[str, Run]) -> dict[str, list[float]]:
@@ -142,9 +146,21 @@ def _threads(report: Report, progress: Progress, scale: float) -> None:
         report.details[f"threads_{name}"] = {"gain": gain, "best_peer": best, **spread(seconds)}
 
 
+def _counted_in_turns(name: str, runs: Mapping[str, Run]) -> Iterator[dict[str, float]]:
+    """Seconds of one round after another, of runs that give the number of pairs."""
+    counts = {who: run() for who, run in runs.items()}
+    if len(set(counts.values())) > 1:
+        raise RuntimeError(f"{name}: the engines disagree on the number of pairs: {counts}")
+    yield from _in_turns(runs)
+
+
+def _compared_in_turns(name: str, case: Case) -> Iterator[dict[str, float]]:
+    """Seconds of one round after another, of engines that give the same rows."""
+    _checked(name, case)
+    yield from _in_turns(case.runs)
+
+
 def _in_turns(runs: Mapping[str, Run]) -> Iterator[dict[str, float]]:
-    """Seconds of one round after another."""
-    alternate(runs, 0)
     while True:
         yield {who: taken for who, (taken,) in alternate(runs, 1, warm_up=False).items()}
 
@@ -184,9 +200,13 @@ def _case(name: str) -> Callable[[int, float], dict[str, Any]]:
 
 _WORKLOADS: dict[str, Callable[[int, float], Any]] = {
     **{name: _case(name) for name in CASES},
-    "threads_band": lambda threads, scale: _in_turns(band_runs(threads, scale)),
-    "threads_oneshot": lambda threads, scale: _in_turns(oneshot_runs(threads, scale)),
-    "threads_scd2": lambda threads, scale: _in_turns(CASES["scd2"](threads, scale).runs),
+    "threads_band": lambda threads, scale: _counted_in_turns("band", band_runs(threads, scale)),
+    "threads_oneshot": lambda threads, scale: _counted_in_turns(
+        "oneshot", oneshot_runs(threads, scale)
+    ),
+    "threads_scd2": lambda threads, scale: _compared_in_turns(
+        "scd2", CASES["scd2"](threads, scale)
+    ),
 }
 
 
