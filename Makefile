@@ -60,10 +60,18 @@ format: $(TOOLS)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.stamp-bench,spark
+# polars-bio wants an older pyarrow than the other peers: it gets an environment of its own.
+$(VENV)/polars-bio/.stamp: $(VENV)/.stamp-python Makefile
+	@echo "set-up: installing polars-bio into $(VENV)/polars-bio"
+	@$(BIN)/python -m venv $(VENV)/polars-bio
+	@$(VENV)/polars-bio/bin/python -m pip --disable-pip-version-check install --quiet polars-bio==0.36.2
+	@touch $@
+
+bench: $(VENV)/.stamp-bench,spark $(VENV)/polars-bio/.stamp
 	$(java)
 	@$(BIN)/thetajoin bench engine
 	@$(BIN)/thetajoin bench spark-stream
+	@THETAJOIN_POLARS_BIO_PYTHON=$(VENV)/polars-bio/bin/python $(BIN)/thetajoin bench joins
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

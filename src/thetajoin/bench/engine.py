@@ -217,18 +217,22 @@ def _compared(name: str, threads: int, runs: dict[str, Callable[[], int]]) -> di
     }
 
 
-def _oneshot(threads: int, scale: float) -> dict[str, Any]:
-    """Two predicates, five matches a row."""
+def oneshot_runs(threads: int, scale: float) -> dict[str, Callable[[], int]]:
+    """Two predicates, five matches a row, by every engine."""
     import thetajoin as tj
 
     rows = int(1_000_000 * scale)
     left, right = (correlated(rows, rows, 5.0, seed) for seed in (1, 2))
     runs = join_runs(threads, left, right, Q1, _q1)
     runs["thetajoin"] = lambda: tj.join(left, right, Q1, threads=threads).num_rows
-    return _compared("oneshot", threads, runs)
+    return runs
 
 
-def _band(threads: int, scale: float) -> dict[str, Any]:
+def _oneshot(threads: int, scale: float) -> dict[str, Any]:
+    return _compared("oneshot", threads, oneshot_runs(threads, scale))
+
+
+def band_runs(threads: int, scale: float) -> dict[str, Callable[[], int]]:
     """A band of two matches a row; peers get it as a range, which all of them run faster."""
     import thetajoin as tj
 
@@ -248,7 +252,11 @@ def _band(threads: int, scale: float) -> dict[str, Any]:
         ],
     )
     runs["thetajoin"] = lambda: tj.join(left, right, band, threads=threads).num_rows
-    return _compared("band", threads, runs)
+    return runs
+
+
+def _band(threads: int, scale: float) -> dict[str, Any]:
+    return _compared("band", threads, band_runs(threads, scale))
 
 
 def _pairs(threads: int, scale: float) -> dict[str, Any]:

@@ -47,25 +47,44 @@ def plot_curves(curves: dict[str, Any], folder: Path) -> list[Path]:
 OURS, THEIRS = "#c2410c", "#94a3b8"
 
 
-def plot_panels(panels: dict[str, dict[str, float]], unit: str, path: Path) -> Path:
-    """A bar for each name in each panel, the quickest first; ours stands out. Needs matplotlib."""
+def plot_panels(
+    panels: dict[str, dict[str, float]], unit: str, path: Path, *, columns: int | None = None
+) -> Path:
+    """A bar for each name in each panel, the quickest first; ours stands out. Needs matplotlib.
+
+    Panels stand in rows of `columns`, by default in one row.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise OptionError("--plot needs matplotlib: pip install 'thetajoin[plot]'") from error
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(3.1 * len(panels), 2.6), layout="constrained")
-    for axes, (title, taken) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+    columns = min(columns or len(panels), len(panels))
+    numbers = [len(taken) for taken in panels.values()]
+    most = [max(numbers[first : first + columns]) for first in range(0, len(panels), columns)]
+    # A bar is as high in every panel, with room for the title above.
+    heights = [0.8 + 0.33 * number for number in most]
+    figure = Figure(figsize=(3.4 * columns, 0.3 + sum(heights)), layout="constrained")
+    shape = {"height_ratios": heights}
+    places = figure.subplots(len(most), columns, squeeze=False, gridspec_kw=shape).ravel()
+    for place, (title, taken) in enumerate(panels.items()):
+        axes = places[place]
         names = sorted(taken, key=lambda name: -taken[name])
         values = [taken[name] for name in names]
         colours = [OURS if name == "thetajoin" else THEIRS for name in names]
         bars = axes.barh(names, values, color=colours, height=0.62)
         axes.bar_label(bars, [f" {value:.2g}" for value in values], fontsize=9)
         axes.set_xlim(0, 1.22 * max(values))
+        axes.set_ylim(len(names) - most[place // columns] - 0.5, len(names) - 0.5)
         axes.set_title(title, fontsize=9, loc="left")
         axes.set_xticks([])
         axes.tick_params(length=0, labelsize=9)
-        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        for label in axes.get_yticklabels():
+            if label.get_text() == "thetajoin":
+                label.set(color=OURS, fontweight="bold")
+        axes.spines[:].set_visible(False)
+    for axes in places[len(panels) :]:
+        axes.set_visible(False)
     figure.supxlabel(unit, fontsize=9)
     figure.savefig(path, dpi=130)
     return path

@@ -112,18 +112,18 @@ def tables(session: Any, **made: pa.Table) -> Iterator[list[Any]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _through(df: Any) -> None:
+def through(df: Any) -> None:
     """Compute every row and column, and keep none."""
     df.write.format("noop").mode("overwrite").save()
 
 
 def _seconds(query: Callable[[], Any], rounds: int = ROUNDS, warm_up: int = 2) -> list[float]:
     for _ in range(warm_up):
-        _through(query())
+        through(query())
     taken = []
     for _ in range(rounds):
         start = time.perf_counter()
-        _through(query())
+        through(query())
         taken.append(time.perf_counter() - start)
     return taken
 

@@ -94,8 +94,8 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            help="engine, aggregates, structures, spark-stream, spark-batch, scale-out, "
-            "partitionings, faults, mutation, soak (--batches), "
+            help="engine, joins (--only), aggregates, structures, spark-stream, spark-batch, "
+            "scale-out, partitionings, faults, mutation, soak (--batches), "
             "fuzz (--cases --seed --jobs --spark --first), simulate (--histories --seed --jobs)."
         ),
     ],

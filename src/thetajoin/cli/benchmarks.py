@@ -18,13 +18,14 @@ from thetajoin.cli.terminal import literal, say, screen
 from thetajoin.errors import OptionError
 
 # Modules with a function `run(progress, scale) -> Report`, imported when they are asked for. Its
-# further keyword arguments, all whole numbers, are options of the command. Some modules have
-# `plot(report, folder) -> paths` as well.
+# further keyword arguments, whole numbers or words as their defaults are, are options of the
+# command. Some modules have `plot(report, folder) -> paths` as well.
 NAMES = {
     "engine": "thetajoin.bench.engine",
     "aggregates": "thetajoin.bench.aggregates",
     "faults": "thetajoin.bench.faults",
     "fuzz": "thetajoin.bench.fuzz",
+    "joins": "thetajoin.bench.joins",
     "mutation": "thetajoin.bench.mutation",
     "scale-out": "thetajoin.bench.scale_out",
     "simulate": "thetajoin.bench.simulate",
@@ -80,14 +81,16 @@ def run_benchmark(
         show(report)
 
 
-def _own_options(name: str, run: Callable[..., Report], words: Sequence[str]) -> dict[str, int]:
+def _own_options(
+    name: str, run: Callable[..., Report], words: Sequence[str]
+) -> dict[str, int | str]:
     """The options that only one benchmark has, read from the command's words."""
-    known = [
-        option.name
+    known = {
+        option.name: option.default
         for option in inspect.signature(run).parameters.values()
         if option.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
-    found: dict[str, int] = {}
+    }
+    found: dict[str, int | str] = {}
     left = [part for word in words for part in word.split("=", 1)]
     while left:
         option = left.pop(0)
@@ -95,6 +98,9 @@ def _own_options(name: str, run: Callable[..., Report], words: Sequence[str]) ->
             has = ", ".join(f"--{other}" for other in known) or "none of its own"
             raise OptionError(f"bench {name} has no option {option!r}: it has {has}")
         value = left.pop(0) if left else ""
+        if isinstance(known[option.removeprefix("--")], str):
+            found[option.removeprefix("--")] = value
+            continue
         try:
             found[option.removeprefix("--")] = int(value.replace("_", ""))
         except ValueError:
