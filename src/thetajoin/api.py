@@ -297,7 +297,7 @@ def _joined(left: Any, right: Any, call: JoinCall) -> Any:
     kind = _kind(left, call)
     compiled, batches = _prepare(left, right, call, kind)
     if call.nearest is not None:
-        return from_table(compiled.layout.table([nearest_of_tables(compiled, *batches)]), kind)
+        return from_table(compiled.layout.table(nearest_of_tables(compiled, *batches)), kind)
     return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
 
 

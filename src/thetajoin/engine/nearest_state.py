@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +20,7 @@ from thetajoin.engine.state import JoinState, mapper_of
 from thetajoin.engine.step import Step
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.kernels.order import gather, order_of
+from thetajoin.limits import limits
 
 
 def new_state(join: CompiledJoin, share: Share | None = None) -> JoinState:
@@ -27,7 +30,7 @@ def new_state(join: CompiledJoin, share: Share | None = None) -> JoinState:
 
 def nearest_of_tables(
     join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
-) -> pa.RecordBatch:
+) -> list[pa.RecordBatch]:
     """The nearest match of two whole tables, in the order of the left one's rows."""
     return NearestTable(join, right).run(left)
 
@@ -43,15 +46,23 @@ class NearestTable:
             numbers = Arrivals.dense(0, len(batch))
             block = join.new_store("r").block_of(batch, times, arrivals=numbers, mapper=mapper)
         self._join, self._block, self._right = join, block, right
-        self._finder = NearestFinder(join, [block], in_order=True)
+        self._finder = NearestFinder(join, [block], in_order=True, threads=1)
 
     def neighbours(self, left: KeyedBatch) -> pa.RecordBatch:
         """The rows of the table that are among the nearest of some left row."""
         rows = np.unique(self._finder.find(left).row)
         return self._right.take(pa.array(rows))
 
-    def run(self, left: pa.RecordBatch) -> pa.RecordBatch:
-        """The nearest matches of left rows, in their order."""
+    def run(self, left: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """The nearest matches of left rows, in their order; a piece of them for each thread."""
+        threads = min(self._join.joiner.threads, left.num_rows // limits.sorted_probes)
+        if threads < 2:
+            return [self._matched(left)]
+        cuts = [left.num_rows * at // threads for at in range(threads + 1)]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(self._matched, [left.slice(a, b - a) for a, b in pairwise(cuts)]))
+
+    def _matched(self, left: pa.RecordBatch) -> pa.RecordBatch:
         layout, how, block = self._join.layout, self._join.config.how, self._block
         batch = self._join.keyed(left, "l")
         found = self._finder.find(batch)
@@ -94,7 +105,7 @@ class HeldNearest:
         """The nearest matches of the held rows."""
         none = empty_batch(self._join.given["r"])
         right = none if self._kept is None else self._kept
-        yield NearestTable(self._join, right).run(self._rows)
+        yield from NearestTable(self._join, right).run(self._rows)
 
 
 def _in_order(join: CompiledJoin, right: pa.RecordBatch) -> pa.RecordBatch:

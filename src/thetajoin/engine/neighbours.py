@@ -83,10 +83,18 @@ class NearestFinder:
     in_order: rows at equal distance are to be taken as they stand in their blocks.
     """
 
-    def __init__(self, join: CompiledJoin, blocks: list[Block], *, in_order: bool = False) -> None:
+    def __init__(
+        self,
+        join: CompiledJoin,
+        blocks: list[Block],
+        *,
+        in_order: bool = False,
+        threads: int | None = None,
+    ) -> None:
         assert join.config.nearest is not None
         assert join.near_key is not None
         self._join, self._blocks = join, blocks
+        self._threads = join.joiner.threads if threads is None else threads
         self._nearest: Nearest = join.config.nearest
         if join.layout.only_left:  # any match will do
             self._nearest = replace(self._nearest, k=1, ties="first", order_by=None)
@@ -98,12 +106,12 @@ class NearestFinder:
         pieces = self._pieces(batch)
         if len(pieces) == 1:
             return self._find(pieces[0])
-        with ThreadPoolExecutor(self._join.joiner.threads) as pool:
+        with ThreadPoolExecutor(self._threads) as pool:
             return Neighbours.concat(list(pool.map(self._find, pieces)))
 
     def _pieces(self, batch: KeyedBatch) -> list[KeyedBatch]:
         """About equal pieces of a large batch, a thread for each; left rows stay in order."""
-        count = min(self._join.joiner.threads, len(batch) // limits.sorted_probes)
+        count = min(self._threads, len(batch) // limits.sorted_probes)
         if count < 2:
             return [batch]
         cuts = [len(batch) * i // count for i in range(count + 1)]

@@ -61,7 +61,7 @@ class StaticJoin:
         """The output that a batch of the stream causes."""
         join, side, how = self._join, self._side, self._join.config.how
         if join.near_key is not None:
-            yield self._nearest.run(rows)
+            yield from self._nearest.run(rows)
             return
         batch = self.meeting(rows).batch
         matched = None if how == "inner" else np.zeros(len(batch), np.bool_)

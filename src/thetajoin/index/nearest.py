@@ -13,7 +13,8 @@ from thetajoin.index.interval import Interval, interval_of
 from thetajoin.index.po_join import Pairs, PoJoin, Span, stack
 from thetajoin.index.shape import Probe
 from thetajoin.kernels import emit
-from thetajoin.kernels.nearest import ALL, FIRST, LAST, Around, Rows, Towers, Wanted, pick
+from thetajoin.kernels.memory import empty
+from thetajoin.kernels.nearest import ALL, FIRST, LAST, Around, Rows, Towers, Wanted, pick, pick_one
 from thetajoin.kernels.order import gather, order_of, order_of_both
 from thetajoin.limits import limits
 
@@ -21,6 +22,7 @@ Direction = Literal["backward", "forward", "nearest"]
 Ties = Literal["first", "last", "all"]
 TIES: dict[Ties, int] = {"first": FIRST, "last": LAST, "all": ALL}
 FANOUT = 64
+_ANY = Interval(None, None)
 
 
 def nearest_rows(
@@ -39,25 +41,29 @@ def nearest_rows(
     assert index.primary is not None
     intervals = index._intervals(probe)
     runs = index._runs(probe, intervals)
+    tested = index._needed(intervals)
+    asked = {dim: intervals[dim] for dim in (primary, *tested)}
     order = None
     if probe.size >= limits.sorted_probes:
         # Neighbours among the probes then look at neighbours among the rows.
         starts = runs[0].astype(np.int64)
         order = order_of(keys) if index.run is None else order_of_both(starts, keys)
         keys, runs = gather(keys, order), (gather(runs[0], order), gather(runs[1], order))
-        intervals = [interval.take(order) for interval in intervals]
-    below, above = (
-        _reached(index, intervals, asked, runs)
-        for asked in _sides(intervals[primary], keys, direction)
-    )
-    around = Around(keys, *below, *above)
-    tested = index._needed(intervals)
+        asked = {dim: interval.take(order) for dim, interval in asked.items()}
+    below, above = (_reached(index, side, runs) for side in _sides(asked[primary], keys, direction))
+    around, rows = Around(keys, *below, *above), Rows(index.primary, index.rid)
+    if not tested and wanted.k == 1 and wanted.ties != ALL:
+        found = empty(probe.size, np.int32)
+        pick_one(around, rows, wanted.ties, wanted.is_float, found)
+        matched = np.flatnonzero(found >= 0)
+        probes = matched if order is None else gather(order, matched)
+        yield probes.astype(np.int32, copy=False), gather(found, matched)
+        return
+    low, high = stack([asked[dim] for dim in tested], tuple(range(len(tested))), probe.size)
     at = [index.shape.tested.index(dim) for dim in tested]
-    low, high = stack(intervals, tested, probe.size)
     negate = np.array([index.shape.dims[dim].negate for dim in tested], np.bool_)
     tests = emit.Tests(np.ascontiguousarray(index.columns[at]), low, high, negate)
     towers = _towers(index.zone_low[at], index.zone_high[at])
-    rows = Rows(index.primary, index.rid)
     out = emit.Out.of(max(room, wanted.k))
     while out.state[0] < probe.size:
         before = out.state[0]
@@ -79,15 +85,17 @@ def _sides(
     return (asked, None) if direction == "backward" else (None, asked)
 
 
-def _reached(index: PoJoin, intervals: list[Interval], asked: Interval | None, runs: Span) -> Span:
-    """The positions of each probe's run that lie in one more interval of the primary key."""
+def _reached(index: PoJoin, asked: Interval | None, runs: Span) -> Span:
+    """The positions of each probe's run that lie in an interval of the primary key."""
     size, primary = runs[0].size, index.shape.primary
     assert primary is not None
     assert index.primary is not None
     if asked is None:
-        return np.zeros(size, np.int32), np.zeros(size, np.int32)
-    taken = tuple(asked if at == primary else one for at, one in enumerate(intervals))
-    return index._narrowed(Probe(taken, size), primary, asked, index.primary, runs)
+        none = np.zeros(size, np.int32)
+        return none, none
+    dims = range(len(index.shape.dims))
+    probe = Probe(tuple(asked if dim == primary else _ANY for dim in dims), size)
+    return index._narrowed(probe, primary, asked, index.primary, runs)
 
 
 def _towers(low: NDArray[np.int64], high: NDArray[np.int64]) -> Towers:

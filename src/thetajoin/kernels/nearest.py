@@ -272,3 +272,35 @@ def pick(around, rows, tests, towers, wanted, out):
             return done
     state[0] = key.size
     return done
+
+
+@kernel
+def pick_one(around, rows, ties, is_float, out):
+    """Each probe's one nearest position where there is nothing to test; -1 if there is none.
+
+    Of rows at equal distance the first or the last.
+    """
+    key, below_start, below_end, above_start, above_end = around
+    keys, rid = rows
+    for p in range(key.size):
+        i = below_end[p] - 1
+        j = above_start[p]
+        has_below = i >= below_start[p]
+        has_above = j < above_end[p]
+        sign = 0
+        if not has_above:
+            sign = -1
+        elif not has_below:
+            sign = 1
+        else:
+            sign = nearer(key[p], keys[i], keys[j], is_float)
+        if not has_below and not has_above:
+            out[p] = -1
+            continue
+        if sign <= 0 and ties == FIRST and i > below_start[p] and keys[i - 1] == keys[i]:
+            i = _first_equal(keys, i, below_start[p])
+        if sign >= 0 and ties == LAST and j + 1 < above_end[p] and keys[j + 1] == keys[j]:
+            j = _past_equal(keys, j, above_end[p]) - 1
+        if sign == 0:
+            sign = -1 if (rid[i] < rid[j]) == (ties == FIRST) else 1
+        out[p] = i if sign < 0 else j
