@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,7 @@ def test_versions_that_follow_each_other(threads: int, spread: int) -> None:
     right, rid = [], 0
     for key in range(40):
         cuts = sorted(random.integers(0, 12, 6).tolist())
-        for first, last in zip(cuts, cuts[1:], strict=False):
+        for first, last in pairwise(cuts):
             right.append({"rid": rid, "k": (key - 20) * spread, "a": 0, "t": 0})
             right[-1] |= {"f": first, "u": last}
             rid += 1

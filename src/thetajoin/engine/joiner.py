@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import Int64
+from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.block import Block
 from thetajoin.engine.layout import Layout, take_columns
 from thetajoin.engine.parts import OTHER, Part, Side, View
@@ -22,7 +22,7 @@ from thetajoin.index.interval import Interval
 from thetajoin.index.po_join import NO_KEYS, PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.jit import ALL_ONES
-from thetajoin.kernels.order import gather, gather_into
+from thetajoin.kernels.order import gather, gather_into, order_of, order_of_both
 from thetajoin.kernels.search import drop_own, reach
 from thetajoin.limits import limits
 from thetajoin.predicate import Expr, evaluate
@@ -98,7 +98,7 @@ class Joiner:
             if direct is None:
                 rows = able_to_match(view, rows, indexes)
             for piece in _split(rows, direct or pieces) if blocks else []:
-                probes = _Probes(view, piece, see, ordered=direct is None)
+                probes = _Probes(view, piece, see, direct=direct is not None)
                 for block in blocks:
                     stream = _stream(block, at, probes, self.chunk_rows, first_only)
                     tasks.append(self._task(part, batch, side, probes, block, stream, want_output))
@@ -170,6 +170,19 @@ def sort_probes(view: View, rows: PartRows) -> PartRows:
     return rows.sorted_by(view.asks[drivers[0]][0].probe_key)
 
 
+def side_by_side(view: View, rows: PartRows) -> PartRows:
+    """A piece of probes in the order of what they will look up: neighbours read the same memory.
+
+    The piece is small, so that its rows' own columns are read from the cache in any order.
+    """
+    dims = (*view.shape.run[:1], *(() if view.shape.primary is None else (view.shape.primary,)))
+    keys = [rows.keys[view.asks[dim][0].probe_key] for dim in dims]
+    plain = [key for key in keys if not isinstance(key, BytesKey)]
+    if len(rows) < limits.sorted_probes or not plain:
+        return rows
+    return rows.take(order_of(plain[0]) if len(plain) == 1 else order_of_both(*plain))
+
+
 def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
     """The rows that ask for something between the extremes of some index.
 
@@ -194,12 +207,12 @@ def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
 def look_runs_up(rows: PartRows, indexes: list[Any], pieces: int) -> int | None:
     """Where all indexes look equality keys up, in how many pieces or more to probe; None if not.
 
-    Such probes need no order. In small pieces all that is computed for them stays in the cache, and
-    threads share them evenly.
+    Such probes need no order. In small pieces all that is computed for them stays in the cache, so
+    that it costs little to put each piece in order, and threads share the pieces evenly.
     """
     most = max((index.size for index in indexes if isinstance(index, PoJoin)), default=0)
     piece = max(limits.looked_up, int(most / limits.passed_over))
-    pieces = max(pieces, len(rows) // piece)
+    pieces = max(pieces, -(-len(rows) // piece))
     each = len(rows) // pieces
     if all(isinstance(index, PoJoin) and index.finds_runs(each) for index in indexes):
         return pieces
@@ -225,15 +238,16 @@ def seeing(probe: Probe, see: See | None, rows: Positions) -> Probe:
 class _Probes:
     """Rows of a batch to probe with; sorted by the first thread that needs them."""
 
-    def __init__(self, view: View, part: PartRows, see: See | None, *, ordered: bool) -> None:
-        self._view, self._part, self._see, self._ordered = view, part, see, ordered
+    def __init__(self, view: View, part: PartRows, see: See | None, *, direct: bool) -> None:
+        self._view, self._part, self._see, self._direct = view, part, see, direct
         self._lock = threading.Lock()
         self._made: tuple[Positions, Probe] | None = None
 
     def _make(self) -> tuple[Positions, Probe]:
         with self._lock:
             if self._made is None:
-                rows = sort_probes(self._view, self._part) if self._ordered else self._part
+                sort = side_by_side if self._direct else sort_probes
+                rows = sort(self._view, self._part)
                 self._made = rows.rows, make_probe(self._view, rows, self._see)
             return self._made
 

@@ -26,6 +26,7 @@ from thetajoin.engine.step import Arrival, Step
 from thetajoin.errors import WindowError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import Mapper
+from thetajoin.limits import limits
 from thetajoin.registry import PO_JOIN, tuner
 from thetajoin.window.windows import CountWindow
 
@@ -119,7 +120,7 @@ class JoinState:
                 firsts[side],
                 befores[side],
                 kept,
-                self._block(side, kept, numbers, last),
+                self._block(side, kept, numbers, len(batches[OTHER[side]]) if last else None),
                 rows[side].num_rows,
                 *timed[side][1:],
             )
@@ -157,7 +158,11 @@ class JoinState:
             return kept, Arrivals.dense(first, len(kept))
         return kept, Arrivals.of(first + np.flatnonzero(mine))
 
-    def _block(self, side: Side, batch: KeyedBatch, numbers: Arrivals, last: bool) -> Block:
+    def _block(
+        self, side: Side, batch: KeyedBatch, numbers: Arrivals, probes: int | None
+    ) -> Block:
+        """New rows as a block; `probes` says how many will look for them, where nothing follows."""
+        last, sort = probes is not None, probes is not None and probes >= limits.sorted_probes
         store, times = self.stores[side], self.join.times(batch.table, side)
         threads = self.join.joiner.threads
         # Nothing probes a table's left rows, but where they are seen by when they came.
@@ -165,7 +170,7 @@ class JoinState:
             settled = np.zeros(len(batch), np.bool_) if store.config.preserved else None
             return Block(numbers, batch.table, [], settled, times)
         if threads == 1 or len(batch) < PARALLEL_SORT_ROWS:
-            return store.block_of(batch, times, arrivals=numbers)
+            return store.block_of(batch, times, arrivals=numbers, sort=sort)
         with ThreadPoolExecutor(threads) as pool:
             mapper: Mapper = lambda f, xs: list(pool.map(f, xs))  # noqa: E731
             return store.block_of(batch, times, arrivals=numbers, mapper=mapper)

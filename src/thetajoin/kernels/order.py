@@ -67,7 +67,7 @@ def order_of_both(first: Int64, second: Int64) -> Int32:
     index_bits = (n - 1).bit_length()
     if bits + second_bits + index_bits > 64:
         order = order_of(second)
-        return gather(order, order_of(gather(first, order)))  # type: ignore[no-any-return]
+        return gather(order, order_of(gather(first, order)))
     packed = empty(n, np.uint64)
     widths = np.uint64(second_bits), np.uint64(index_bits)
     _pack_both(first.view(np.uint64), low, second.view(np.uint64), second_low, *widths, packed)
