@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thetajoin.kernels.order import order_of
-from thetajoin.kernels.search import first_above, first_at_least, merge_above, merge_at_least, narrow
+from thetajoin.kernels.search import (
+    first_above,
+    first_at_least,
+    merge_above,
+    merge_at_least,
+    narrow,
+)
 
 EXTREMES = [-(2**63), -1, 0, 1, 2**63 - 1]
 integers = st.one_of(st.integers(-4, 4), st.sampled_from(EXTREMES))

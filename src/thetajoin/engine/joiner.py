@@ -30,6 +30,8 @@ from thetajoin.predicate import Expr, evaluate
 Positions = NDArray[np.int32]
 # Where output batches leave this process whole, they have about so many bytes at most.
 OUTPUT_BYTES = 32 << 20
+# A sample of so many rows says whether to look which ones can match, where that takes long.
+ABLE_SAMPLED = 512
 PairStream = Iterator[tuple[Positions, Positions]]
 
 
@@ -93,10 +95,9 @@ class Joiner:
         for at, part in enumerate(self.parts):
             view = part.views[OTHER[side]]
             first_only = once and part.residual is None
-            rows, indexes = batch.parts[at], [block.indexes[at] for block in blocks]
+            indexes = [block.indexes[at] for block in blocks]
+            rows = able_to_match(view, batch.parts[at], indexes)
             direct = look_runs_up(rows, indexes, pieces)
-            if direct is None:
-                rows = able_to_match(view, rows, indexes)
             for piece in _split(rows, direct or pieces) if blocks else []:
                 probes = _Probes(view, piece, see, direct=direct is not None)
                 for block in blocks:
@@ -193,6 +194,16 @@ def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
     zones = [index.extremes for index in indexes if index.size]
     if not zones:
         return rows
+    if len(rows) > ABLE_SAMPLED * ABLE_SAMPLED:
+        places = np.linspace(0, len(rows) - 1, ABLE_SAMPLED).astype(np.int32)
+        if len(_able(view, rows.take(places), zones)) > limits.able_share * ABLE_SAMPLED:
+            return rows
+    positions = _able(view, rows, zones)
+    return rows if len(positions) > limits.able_share * len(rows) else rows.some(positions)
+
+
+def _able(view: View, rows: PartRows, zones: list[dict[int, tuple[int, int]]]) -> Positions:
+    """Which rows ask for something between the extremes of some zone."""
     touched = np.full(len(rows), ALL_ONES >> np.uint64(64 - min(64, len(zones))), np.uint64)
     for dim, asked in enumerate(view.intervals(rows.keys)):
         if dim not in zones[0] or not isinstance(asked, Interval):
@@ -200,8 +211,7 @@ def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
         low, high = zip(*(zone[dim] for zone in zones), strict=True)
         ends = (NO_KEYS if end is None else end for end in (asked.low, asked.high))
         reach(*ends, np.array(low), np.array(high), touched)
-    positions = np.flatnonzero(touched).astype(np.int32)
-    return rows if len(positions) > limits.able_share * len(rows) else rows.some(positions)
+    return np.flatnonzero(touched).astype(np.int32)
 
 
 def look_runs_up(rows: PartRows, indexes: list[Any], pieces: int) -> int | None:
@@ -262,13 +272,17 @@ class _Probes:
         return self._make()[1]
 
     def own_rows(self, block: Block) -> Positions | None:
-        """Each probe's own row in a block, -1 if it is not there; None if it may be found."""
+        """Each probe's own row in a block, or no row's number; None if it may be found."""
         if self._see is None or self._see.apart is None:
             return None
-        numbers = gather(self._see.apart, self.rows)
-        before = block.arrivals.rows_before(numbers)
-        here = before < block.arrivals.rows_before(numbers + 1)
-        return np.where(here, before, -1).astype(np.int32)
+        numbers, arrivals = gather(self._see.apart, self.rows), block.arrivals
+        if arrivals.is_dense:  # the rows of others have numbers that no row here has
+            own = np.clip(numbers - arrivals.first, -1, arrivals.rows)
+        else:
+            before = arrivals.rows_before(numbers)
+            own = np.where(before < arrivals.rows_before(numbers + 1), before, -1)
+        result: Positions = own.astype(np.int32)
+        return result
 
 
 def _split(part: PartRows, pieces: int) -> list[PartRows]:

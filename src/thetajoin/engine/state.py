@@ -158,9 +158,7 @@ class JoinState:
             return kept, Arrivals.dense(first, len(kept))
         return kept, Arrivals.of(first + np.flatnonzero(mine))
 
-    def _block(
-        self, side: Side, batch: KeyedBatch, numbers: Arrivals, probes: int | None
-    ) -> Block:
+    def _block(self, side: Side, batch: KeyedBatch, numbers: Arrivals, probes: int | None) -> Block:
         """New rows as a block; `probes` says how many will look for them, where nothing follows."""
         last, sort = probes is not None, probes is not None and probes >= limits.sorted_probes
         store, times = self.stores[side], self.join.times(batch.table, side)
