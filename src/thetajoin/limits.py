@@ -26,7 +26,7 @@ class Limits:
     sorted_probes: from so many probes on, sorting them costs less than reading memory at random.
     passed_over: a probe for so many stored rows is enough to pass over all of them once: to merge
         with their keys rather than search, to make a table of equal ones.
-    looked_up: probes that look equality keys up in a table are taken so many at a time, or more.
+    looked_up: probes that look equality keys up in a table are taken about so many at a time.
     able_share: with more than this share of the rows able to match, all of them probe.
     smallest_class: segments with fewer rows are one size class and merge with each other.
     block_ns: nanoseconds to look at the extremes of 64 rows, for the choice of an emitter.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thetajoin.kernels.order import merged_order, order_of
+from thetajoin.kernels import order as kernels
+from thetajoin.kernels.order import merged_order, order_of, order_of_both, with_ties_by
 from thetajoin.kernels.search import first_above, first_at_least
 
 LIMITS = np.iinfo(np.int64)
@@ -20,10 +22,40 @@ keys = st.lists(
 )
 
 
-@given(keys)
-def test_order_is_numpys_stable_order(values: list[int]) -> None:
+@given(keys, st.booleans())
+def test_order_is_numpys_stable_order(values: list[int], digits: bool) -> None:
     array = np.array(values, np.int64)
-    assert order_of(array).tolist() == np.argsort(array, kind="stable").tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "RADIX_KEYS", 0 if digits else 1 << 40)
+        assert order_of(array).tolist() == np.argsort(array, kind="stable").tolist()
+
+
+@given(keys, st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
+def test_order_of_two_keys(values: list[int], seed: int, few: bool, digits: bool) -> None:
+    random, second = np.random.default_rng(seed), np.array(values, np.int64)
+    first = random.integers(-2 if few else LIMITS.min, 3 if few else LIMITS.max, second.size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "RADIX_KEYS", 0 if digits else 1 << 40)
+        for one, other in ((first, second), (first, second % 7), (second, first % 3)):
+            assert order_of_both(one, other).tolist() == np.lexsort((other, one)).tolist()
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+def test_ties_are_ordered_by_a_further_key(has_run: bool) -> None:
+    random = np.random.default_rng(3)
+    run, first, second = (random.integers(0, 4, 300) for _ in range(3))
+    if not has_run:
+        run = np.zeros(300, np.int64)
+    order = order_of_both(run, first)
+    before = order.copy()
+    of_run = run[order] if has_run else np.zeros(0, np.int64)
+    settled = with_ties_by(second, of_run, first[order], order)
+    assert order.tolist() == before.tolist()
+    assert sorted(settled.tolist()) == list(range(300))
+    assert run[settled].tolist() == run[order].tolist()
+    assert first[settled].tolist() == first[order].tolist()
+    if has_run:  # ties are short
+        assert settled.tolist() == np.lexsort((second, first, run)).tolist()
 
 
 @given(st.lists(keys, min_size=1, max_size=6))

@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_kernels_pass_their_tests_without_the_compiler() -> None:
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "HYPOTHESIS_PROFILE": "default"}
     environment.pop("PYTEST_XDIST_WORKER", None)
-    arguments = ["-q", "-p", "no:cacheprovider", "tests/index", "tests/kernels/test_order.py"]
+    arguments = ["-q", "-p", "no:cacheprovider", "tests/index"]
+    arguments += ["tests/kernels/test_order.py", "tests/kernels/test_runs.py"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=ROOT,

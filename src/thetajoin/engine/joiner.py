@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import Int64
+from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.block import Block
 from thetajoin.engine.layout import Layout, take_columns
 from thetajoin.engine.parts import OTHER, Part, Side, View
@@ -22,7 +22,7 @@ from thetajoin.index.interval import Interval
 from thetajoin.index.po_join import NO_KEYS, PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.jit import ALL_ONES
-from thetajoin.kernels.order import gather, gather_into
+from thetajoin.kernels.order import gather, gather_into, order_of, order_of_both
 from thetajoin.kernels.search import drop_own, reach
 from thetajoin.limits import limits
 from thetajoin.predicate import Expr, evaluate
@@ -30,6 +30,8 @@ from thetajoin.predicate import Expr, evaluate
 Positions = NDArray[np.int32]
 # Where output batches leave this process whole, they have about so many bytes at most.
 OUTPUT_BYTES = 32 << 20
+# A sample of so many rows says whether to look which ones can match, where that takes long.
+ABLE_SAMPLED = 512
 PairStream = Iterator[tuple[Positions, Positions]]
 
 
@@ -93,12 +95,11 @@ class Joiner:
         for at, part in enumerate(self.parts):
             view = part.views[OTHER[side]]
             first_only = once and part.residual is None
-            rows, indexes = batch.parts[at], [block.indexes[at] for block in blocks]
+            indexes = [block.indexes[at] for block in blocks]
+            rows = able_to_match(view, batch.parts[at], indexes)
             direct = look_runs_up(rows, indexes, pieces)
-            if direct is None:
-                rows = able_to_match(view, rows, indexes)
             for piece in _split(rows, direct or pieces) if blocks else []:
-                probes = _Probes(view, piece, see, ordered=direct is None)
+                probes = _Probes(view, piece, see, direct=direct is not None)
                 for block in blocks:
                     stream = _stream(block, at, probes, self.chunk_rows, first_only)
                     tasks.append(self._task(part, batch, side, probes, block, stream, want_output))
@@ -168,6 +169,19 @@ def sort_probes(view: View, rows: PartRows) -> PartRows:
     return rows.sorted_by(view.asks[drivers[0]][0].probe_key)
 
 
+def side_by_side(view: View, rows: PartRows) -> PartRows:
+    """A piece of probes in the order of what they will look up: neighbours read the same memory.
+
+    The piece is small, so that its rows' own columns are read from the cache in any order.
+    """
+    dims = (*view.shape.run[:1], *(() if view.shape.primary is None else (view.shape.primary,)))
+    keys = [rows.keys[view.asks[dim][0].probe_key] for dim in dims]
+    plain = [key for key in keys if not isinstance(key, BytesKey)]
+    if len(rows) < limits.sorted_probes or not plain:
+        return rows
+    return rows.take(order_of(plain[0]) if len(plain) == 1 else order_of_both(*plain))
+
+
 def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
     """The rows that ask for something between the extremes of some index.
 
@@ -178,6 +192,16 @@ def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
     zones = [index.extremes for index in indexes if index.size]
     if not zones:
         return rows
+    if len(rows) > ABLE_SAMPLED * ABLE_SAMPLED:
+        places = np.linspace(0, len(rows) - 1, ABLE_SAMPLED).astype(np.int32)
+        if len(_able(view, rows.take(places), zones)) > limits.able_share * ABLE_SAMPLED:
+            return rows
+    positions = _able(view, rows, zones)
+    return rows if len(positions) > limits.able_share * len(rows) else rows.some(positions)
+
+
+def _able(view: View, rows: PartRows, zones: list[dict[int, tuple[int, int]]]) -> Positions:
+    """Which rows ask for something between the extremes of some zone."""
     touched = np.full(len(rows), ALL_ONES >> np.uint64(64 - min(64, len(zones))), np.uint64)
     for dim, asked in enumerate(view.intervals(rows.keys)):
         if dim not in zones[0] or not isinstance(asked, Interval):
@@ -185,19 +209,18 @@ def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
         low, high = zip(*(zone[dim] for zone in zones), strict=True)
         ends = (NO_KEYS if end is None else end for end in (asked.low, asked.high))
         reach(*ends, np.array(low), np.array(high), touched)
-    positions = np.flatnonzero(touched).astype(np.int32)
-    return rows if len(positions) > limits.able_share * len(rows) else rows.some(positions)
+    return np.flatnonzero(touched).astype(np.int32)
 
 
 def look_runs_up(rows: PartRows, indexes: list[Any], pieces: int) -> int | None:
     """Where all indexes look equality keys up, in how many pieces or more to probe; None if not.
 
-    Such probes need no order. In small pieces all that is computed for them stays in the cache, and
-    threads share them evenly.
+    Such probes need no order. In small pieces all that is computed for them stays in the cache, so
+    that it costs little to put each piece in order, and threads share the pieces evenly.
     """
     most = max((index.size for index in indexes if isinstance(index, PoJoin)), default=0)
     piece = max(limits.looked_up, int(most / limits.passed_over))
-    pieces = max(pieces, len(rows) // piece)
+    pieces = max(pieces, -(-len(rows) // piece))
     each = len(rows) // pieces
     if all(isinstance(index, PoJoin) and index.finds_runs(each) for index in indexes):
         return pieces
@@ -223,15 +246,16 @@ def seeing(probe: Probe, see: See | None, rows: Positions) -> Probe:
 class _Probes:
     """Rows of a batch to probe with; sorted by the first thread that needs them."""
 
-    def __init__(self, view: View, part: PartRows, see: See | None, *, ordered: bool) -> None:
-        self._view, self._part, self._see, self._ordered = view, part, see, ordered
+    def __init__(self, view: View, part: PartRows, see: See | None, *, direct: bool) -> None:
+        self._view, self._part, self._see, self._direct = view, part, see, direct
         self._lock = threading.Lock()
         self._made: tuple[Positions, Probe] | None = None
 
     def _make(self) -> tuple[Positions, Probe]:
         with self._lock:
             if self._made is None:
-                rows = sort_probes(self._view, self._part) if self._ordered else self._part
+                sort = side_by_side if self._direct else sort_probes
+                rows = sort(self._view, self._part)
                 self._made = rows.rows, make_probe(self._view, rows, self._see)
             return self._made
 
@@ -246,13 +270,17 @@ class _Probes:
         return self._make()[1]
 
     def own_rows(self, block: Block) -> Positions | None:
-        """Each probe's own row in a block, -1 if it is not there; None if it may be found."""
+        """Each probe's own row in a block, or no row's number; None if it may be found."""
         if self._see is None or self._see.apart is None:
             return None
-        numbers = gather(self._see.apart, self.rows)
-        before = block.arrivals.rows_before(numbers)
-        here = before < block.arrivals.rows_before(numbers + 1)
-        return np.where(here, before, -1).astype(np.int32)
+        numbers, arrivals = gather(self._see.apart, self.rows), block.arrivals
+        if arrivals.is_dense:  # the rows of others have numbers that no row here has
+            own = np.clip(numbers - arrivals.first, -1, arrivals.rows)
+        else:
+            before = arrivals.rows_before(numbers)
+            own = np.where(before < arrivals.rows_before(numbers + 1), before, -1)
+        result: Positions = own.astype(np.int32)
+        return result
 
 
 def _split(part: PartRows, pieces: int) -> list[PartRows]:

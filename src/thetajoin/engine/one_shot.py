@@ -18,6 +18,7 @@ from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import KeyedBatch
 from thetajoin.engine.state import JoinState, mapper_of
 from thetajoin.index.arrivals import Arrivals
+from thetajoin.limits import limits
 from thetajoin.registry import PO_JOIN
 from thetajoin.window.windows import CountWindow
 
@@ -97,8 +98,11 @@ class _OneShot:
         view, table = look.part.views[look.stored], self._batches[look.stored].table
         batch = KeyedBatch(table, (look.rows[look.stored],))
         args = Arrivals.dense(0, len(batch)), batch, [view.shape], [view.stored]
-        few = self._join.config.options.head_rows // 2
-        if len(batch) <= few and not any(dim.is_bytes for dim in view.shape.dims):
+        few = len(batch) <= self._join.config.options.head_rows // 2
+        many_probes = len(look.rows[OTHER[look.stored]]) >= limits.sorted_probes
+        if view.shape.run and many_probes:  # an equality that many look up
+            few = False
+        if few and not any(dim.is_bytes for dim in view.shape.dims):
             return unsorted_block(*args, settled=None, times=None, capacity=0)
         with mapper_of(self._join, len(batch)) as mapper:
             return sorted_block(*args, settled=None, times=None, mapper=mapper)

@@ -27,6 +27,7 @@ from thetajoin.engine.step import Arrival, Step
 from thetajoin.errors import WindowError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import Mapper
+from thetajoin.limits import limits
 from thetajoin.registry import PO_JOIN, tuner
 from thetajoin.window.windows import CountWindow
 
@@ -130,7 +131,7 @@ class JoinState:
                 firsts[side],
                 befores[side],
                 kept,
-                self._block(side, kept, numbers, last),
+                self._block(side, kept, numbers, len(batches[OTHER[side]]) if last else None),
                 rows[side].num_rows,
                 *timed[side][1:],
             )
@@ -168,14 +169,16 @@ class JoinState:
             return kept, Arrivals.dense(first, len(kept))
         return kept, Arrivals.of(first + np.flatnonzero(mine))
 
-    def _block(self, side: Side, batch: KeyedBatch, numbers: Arrivals, last: bool) -> Block:
+    def _block(self, side: Side, batch: KeyedBatch, numbers: Arrivals, probes: int | None) -> Block:
+        """New rows as a block; `probes` says how many will look for them, where nothing follows."""
+        last, sort = probes is not None, probes is not None and probes >= limits.sorted_probes
         store, times = self.stores[side], self.join.times(batch.table, side)
         # Nothing probes a table's left rows, but where they are seen by when they came.
         if last and side == "l" and not isinstance(self.join.config.window, CountWindow):
             settled = np.zeros(len(batch), np.bool_) if store.config.preserved else None
             return Block(numbers, batch.table, [], settled, times)
         with mapper_of(self.join, len(batch)) as mapper:
-            return store.block_of(batch, times, arrivals=numbers, mapper=mapper)
+            return store.block_of(batch, times, arrivals=numbers, mapper=mapper, sort=sort)
 
     def pairs(self, step: Step) -> Iterator[pa.RecordBatch]:
         """The output that a step's rows cause; they are stored when this is exhausted."""

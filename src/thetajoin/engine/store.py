@@ -100,14 +100,19 @@ class Store:
         *,
         arrivals: Arrivals | None = None,
         mapper: Mapper | None = None,
+        sort: bool = False,
     ) -> Block:
-        """New rows as a block, not yet stored: sorted if there are many, as they came if few."""
+        """New rows as a block, not yet stored: sorted if there are many, as they came if few.
+
+        With `sort` few are sorted as well if they have equality keys, as many will look for them.
+        """
         settled: Flags | None = np.zeros(len(batch), np.bool_) if self.config.preserved else None
         arrivals = Arrivals.dense(self.count, len(batch)) if arrivals is None else arrivals
         if not self.config.indexed:
             return Block(arrivals, batch.table, [], settled, times)
         args = (arrivals, batch, self.shapes, self._stored)
-        if self._can_head and len(batch) <= self.config.head_rows // 2:
+        keyed = sort and all(shape.run for shape in self.shapes)
+        if self._can_head and len(batch) <= self.config.head_rows // 2 and not keyed:
             return unsorted_block(*args, settled=settled, times=times, capacity=0)
         return sorted_block(*args, settled=settled, times=times, mapper=mapper)
 

@@ -12,6 +12,8 @@ from thetajoin.kernels.jit import ONE, inlined, kernel
 
 # Keys that a merge skips at once: a cache line of them.
 STEP = 8
+# Of so many keys those below a value are counted, not searched for.
+COMPARED = np.uint64(16)
 LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
@@ -136,20 +138,27 @@ def merge_above(keys, values, order, out):
 
 
 @inlined
-def _place(keys, value, start, end, inclusive):
-    """The first position of a sorted range that is not below a value, or not at it either.
+def _place(keys, value, start, end, above):
+    """The first position of a sorted range that is not below a value, or that is `above` it.
 
-    The steps depend on the range's length alone, so the processor guesses none of them wrong.
+    Few keys are compared all at once: that costs less than guessing which half they are in.
     """
-    rows = end - start
-    while rows > 1:
-        half = rows >> 1
-        key = keys[start + half - 1]
-        start += half * ((key < value) | (inclusive & (key == value)))
+    at = np.uint64(start)
+    rows = np.uint64(max(end - start, 0))
+    while rows > COMPARED:
+        half = rows >> ONE
+        key = keys[at + half - ONE]
+        if key < value or (above and key == value):
+            at += half
         rows -= half
-    if rows == 1:
-        start += (keys[start] < value) | (inclusive & (keys[start] == value))
-    return start
+    found = 0
+    if above:
+        for i in range(rows):
+            found += keys[at + i] <= value
+    else:
+        for i in range(rows):
+            found += keys[at + i] < value
+    return np.int64(at) + found
 
 
 @kernel

@@ -117,6 +117,7 @@ class LiveStore(Store):
         *,
         arrivals: Arrivals | None = None,
         mapper: Mapper | None = None,
+        sort: bool = False,
     ) -> Block:
         """New rows as a block, not yet stored.
 
@@ -124,7 +125,7 @@ class LiveStore(Store):
         are sorted for the moment in which the other side's new rows probe them.
         """
         if self.pieces or len(batch) <= self.config.head_rows // 2:
-            return super().block_of(batch, times, arrivals=arrivals, mapper=mapper)
+            return super().block_of(batch, times, arrivals=arrivals, mapper=mapper, sort=sort)
         structures = self._empty()
         for structure, keys, part in zip(structures, self._stored, batch.parts, strict=True):
             structure.insert([_integers(part.keys[key]) for key in keys], part.rows)
