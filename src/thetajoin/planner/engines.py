@@ -81,21 +81,15 @@ def choose_engine(estimate: KeyEstimate, cores: int) -> EngineChoice:
     >>> choose_engine(KeyEstimate(rows=2e6, pairs=1e9, hottest=1e6, matches=2e6), 2).engine
     'thetajoin'
     """
-    engine: Literal["thetajoin", "spark"] = "thetajoin"
-    if estimate.spark(cores) <= estimate.ours(cores):
-        engine = "spark"
-    matching = f", {_number(estimate.matches)} match"
-    if estimate.spark(cores) * cores * 1e6 > SPARK_PAIR * estimate.pairs * 1.5:
-        why = "few rows share a key"
-    elif estimate.hottest > estimate.pairs / cores:
-        why = "one key has most of them, which Spark leaves to one task"
-    else:
-        why = "many rows share a key"
-    return EngineChoice(
-        engine,
-        f"about {_number(estimate.pairs)} pairs of {_number(estimate.rows)} rows have equal "
-        f"keys{matching}: {why}",
+    seen = (
+        f"about {_number(estimate.pairs)} pairs of {_number(estimate.rows)} rows have equal keys, "
+        f"{_number(estimate.matches)} match"
     )
+    if estimate.spark(cores) <= estimate.ours(cores):
+        return EngineChoice("spark", f"{seen}: few rows share a key")
+    if estimate.hottest > estimate.pairs / cores:
+        return EngineChoice("thetajoin", f"{seen}: one key has most, and Spark leaves it to a task")
+    return EngineChoice("thetajoin", f"{seen}: many rows share a key")
 
 
 def _number(value: float) -> str:

@@ -25,6 +25,9 @@ from thetajoin.spark.tables.table import Table
 from thetajoin.spark.tasks import parallelism
 from thetajoin.window.windows import CountWindow
 
+# Drawn alike each time, so that a join is the same each time. Spark adds a partition's number.
+_SEEDS: dict[Side, int] = {"l": 0, "r": 1 << 40}
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -101,5 +104,5 @@ def _by_samples(left: Any, right: Any, compiled: CompiledJoin) -> EngineChoice:
         names = compiled.needed(side)
         positions = [schema.names.index(name) for name in names]
         drawn = pa.schema([schema.field(name) for name in names])
-        samples[side], rows[side] = draw(Table(frame), positions, drawn)
+        samples[side], rows[side] = draw(Table(frame), positions, drawn, _SEEDS[side])
     return choose_engine(estimate_keys(compiled, samples, rows), parallelism(left.sparkSession))

@@ -32,7 +32,7 @@ def native_join(
     # Whatever the inputs said of NULLs and other things, the output says what it always does.
     return joined.select(
         *[
-            F.when(F.lit(True), F.col(column)).alias(field.name)
+            F.expr(f"if(true, {column}, NULL)").alias(field.name)
             for column, field in zip(columns, output.fields, strict=False)
         ]
     )
