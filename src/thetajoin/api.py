@@ -201,9 +201,9 @@ def explain(
 ) -> Plan | AggPlan:
     """How `join` would go about it: conditions, keys, what drives, and estimated sizes.
 
-    With `aggs`, how `join_agg` would. Of Spark DataFrames only the columns are looked at and nothing
-    is estimated, but which engine joins two tables: where an equality leaves a choice, Spark draws
-    a few thousand rows of both for that.
+    With `aggs`, how `join_agg` would. Of Spark DataFrames only the columns are looked at, and
+    nothing is estimated but which engine joins two tables: where an equality leaves a choice, Spark
+    draws a few thousand rows of both for that.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> here = pa.table({"a": [1.0, 2.0]})
@@ -217,7 +217,8 @@ def explain(
 
         streaming = streams(left, right)
         if aggs is None and not (left.isStreaming or right.isStreaming):
-            engine = str(explain_engine(left, right, JoinCall(on, how, window, order_by, suffix, options=options)))
+            asked = JoinCall(on, how, window, order_by, suffix, options=options)
+            engine = str(explain_engine(left, right, asked))
         left, right = empty_tables(left, right)
         routing = options.pop("routing", None)
         units = options.pop("units", None) or getattr(routing, "units", None) or units

@@ -1,4 +1,4 @@
-"""Joins of tables that Spark's own join could do: either engine gives the same, the cheaper runs."""
+"""Joins of tables that Spark's own join could do: the same from either engine, and a choice."""
 
 from __future__ import annotations
 
@@ -146,7 +146,8 @@ CONDITIONS = {
         ),
     ),
     "l.k = r.k AND (l.x < r.x OR l.`odd name` != r.`odd name`)": naive.all_of(
-        SAME_KEY, naive.any_of(naive.conj(("x", "<", "x")), naive.conj(("odd name", "!=", "odd name")))
+        SAME_KEY,
+        naive.any_of(naive.conj(("x", "<", "x")), naive.conj(("odd name", "!=", "odd name"))),
     ),
     "(l.k = r.k AND l.x > r.x) OR (l.k = r.k AND l.`odd name` = 'it\\'s')": naive.all_of(
         SAME_KEY,

@@ -13,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64, mixed
 from thetajoin.engine.compiled import CompiledJoin
@@ -106,7 +105,9 @@ def estimate_keys(
 ) -> KeyEstimate:
     """What samples of both sides, of so many rows each, tell."""
     scale = {side: rows[side] / max(1, samples[side].num_rows) for side in SIDES}
-    counts = {side: np.unique(_keys(compiled, side, samples[side]), return_counts=True) for side in SIDES}
+    counts = {
+        side: np.unique(_keys(compiled, side, samples[side]), return_counts=True) for side in SIDES
+    }
     _, left, right = np.intersect1d(counts["l"][0], counts["r"][0], return_indices=True)
     pairs = counts["l"][1][left] * counts["r"][1][right] * scale["l"] * scale["r"]
     _, matches = sample_matches(compiled, "l", dict(samples))

@@ -58,7 +58,7 @@ class ManyFrames:
         check_many(self.frames, on, window, orders)
 
     def join(self, left: Any, right: Any, on: Any, **how: Any) -> Any:
-        """One step; by thetajoin unless it is asked for, since a choice would compute it once more."""
+        """One step; by thetajoin unless asked otherwise: a choice would compute it once more."""
         if not (left.isStreaming or right.isStreaming):
             how.setdefault("engine", "thetajoin")
         call = JoinCall(on, window=how.pop("window"), options=how)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -15,7 +14,6 @@ from thetajoin.spark.tables.worker import gathered
 DRAWN = 4096
 # Of Spark's increasing numbers, the part that counts the rows of a partition.
 _PLACE = (1 << 33) - 1
-
 
 
 def draw(

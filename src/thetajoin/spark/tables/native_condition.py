@@ -158,11 +158,11 @@ def _problems(whole: Expr, ansi: bool) -> Iterator[str]:
         type_ = expr.type
         if t.is_decimal(type_) and digits_of(type_)[0] > MAX_DIGITS:
             yield f"`{expr}` needs more than the {MAX_DIGITS} digits of Spark's decimals"
-        if isinstance(expr, Call) and expr.name == "-" and t.is_decimal(type_):
-            if max(digits_of(arg.type)[0] for arg in expr.args) >= MAX_DIGITS:
+        if isinstance(expr, Call) and expr.name == "-":
+            if t.is_decimal(type_) and any(digits_of(a.type)[0] >= MAX_DIGITS for a in expr.args):
                 yield f"Spark rounds `{expr}`"
-        if isinstance(expr, Call) and expr.name == "-" and any(map(_is_clock, expr.args)):
-            yield f"Spark has no difference of times of day, as in `{expr}`"
+            if any(is_time_of_day(arg.type) for arg in expr.args):
+                yield f"Spark has no difference of times of day, as in `{expr}`"
         if isinstance(expr, Literal) and not _written(expr):
             yield f"Spark SQL has no way to write {expr.value}"
         if not ansi and _is_doubtful(expr, sums=True):
@@ -174,10 +174,6 @@ def _written(literal: Literal) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return not isinstance(value, int) or INT64_MIN <= value <= INT64_MAX
-
-
-def _is_clock(expr: Expr) -> bool:
-    return is_time_of_day(expr.type)
 
 
 def _doubts(whole: Expr) -> Iterator[str]:
