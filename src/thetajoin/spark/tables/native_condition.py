@@ -32,12 +32,14 @@ from thetajoin.predicate.nodes import (
 )
 from thetajoin.predicate.types import (
     BOOL,
+    DOUBLE,
     DURATION,
     LONG,
     MAX_DIGITS,
     STRING,
     TIMESTAMP,
     digits_of,
+    is_number,
     is_time_of_day,
 )
 
@@ -183,10 +185,20 @@ def _doubts(whole: Expr) -> Iterator[str]:
             yield f"Spark may compute `{expr.sql(explicit=True)}` for more rows, and fail on one"
 
 
+def _widens(cast: Cast) -> bool:
+    """Whether every value has a place in the type it is cast to."""
+    source, type_ = cast.arg.type, cast.type
+    if is_number(source) and type_ == DOUBLE:
+        return True
+    if t.is_integer(source) and t.is_integer(type_):
+        return bool(source.bit_width <= type_.bit_width)
+    return cast.implicit and source != STRING
+
+
 def _is_doubtful(expr: Expr, *, sums: bool) -> bool:
     """Whether a node may have no value, sums among them or not."""
     if isinstance(expr, Cast):
-        return not expr.lenient and (not expr.implicit or expr.arg.type == STRING)
+        return not (expr.lenient or _widens(expr))
     if not isinstance(expr, Call) or expr.name in _SURE:
         return False
     if expr.name in _SUMS:
