@@ -254,20 +254,24 @@ def explain(
 ) -> Plan | AggPlan:
     """How `join` would go about it: conditions, keys, what drives, and estimated sizes.
 
-    With `aggs`, how `join_agg` would. Of Spark DataFrames only the columns are looked at; nothing
-    runs, so nothing is estimated.
+    With `aggs`, how `join_agg` would. Of Spark DataFrames only the columns are looked at, and
+    nothing is estimated but which engine joins two tables: where an equality leaves a choice, Spark
+    draws a few thousand rows of both for that.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> here = pa.table({"a": [1.0, 2.0]})
     >>> tj.explain(here, here, "l.a < r.a").parts[0].kernel
     'ranges'
     """
-    streaming = False
+    streaming, engine = False, None
     routing, units = None, DEFAULT_UNITS
     if is_spark(left) or is_spark(right):
-        from thetajoin.spark.frames import empty_tables, engine_options, streams
+        from thetajoin.spark.frames import empty_tables, engine_options, explain_engine, streams
 
         streaming = streams(left, right)
+        if aggs is None and not (left.isStreaming or right.isStreaming):
+            asked = JoinCall(on, how, window, order_by, suffix, options=options)
+            engine = str(explain_engine(left, right, asked))
         left, right = empty_tables(left, right)
         routing = options.pop("routing", None)
         units = options.pop("units", None) or getattr(routing, "units", None) or units
@@ -279,7 +283,7 @@ def explain(
     schemas = batches[0].schema, batches[1].schema
     aggregated = None if aggs is None else AggConfig.of(call, *schemas)
     compiled = CompiledJoin(call.config(*schemas))
-    plan = make_plan(compiled, *batches)
+    plan = replace(make_plan(compiled, *batches), engine=engine)
     if streaming:
         routed = compiled if aggregated is None else aggregated.join
         plan = replace(plan, routing=explain_route(routed, units, routing))

@@ -63,6 +63,8 @@ class Options:
         """
         known = [option.name for option in fields(cls)]
         for name in given:
+            if name == "engine":
+                raise OptionError("engine= goes with join of two Spark tables: leave it out here")
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"

@@ -95,7 +95,8 @@ class Sight:
         """Number of columns."""
         return len(self.part.keys[side]) + len(self._hashed(side)) + (len(self.equal) > 1)
 
-    def _equal_column(self, side: Side, key: int) -> int:
+    def equal_column(self, side: Side, key: int) -> int:
+        """The column in which equal keys are equal: the key itself, or its hash."""
         hashed = self._hashed(side)
         return len(self.part.keys[side]) + hashed.index(key) if key in hashed else key
 
@@ -105,7 +106,7 @@ class Sight:
         columns += [_hashes(rows.keys[at]) for at in self._hashed(side)]
         if len(self.equal) > 1:
             at = 0 if side == "l" else 1
-            columns.append(mixed([columns[self._equal_column(side, p[at])] for p in self.equal]))
+            columns.append(mixed([columns[self.equal_column(side, p[at])] for p in self.equal]))
         return columns
 
     def facets(self, side: Side) -> tuple[Facet, ...]:
@@ -120,13 +121,13 @@ class Sight:
                 bound = ask.bound
                 column = ask.probe_key
                 if kind.equal:
-                    column = self._equal_column(other, column)
+                    column = self.equal_column(other, column)
                 elif kind.is_bytes:
                     assert isinstance(bound, str)
                     bound = _LOOSE.get(bound, bound)
                 bounds.append(Bound(column, bound))
             stored = view.stored[dim]
-            stored = self._equal_column(side, stored) if kind.equal else stored
+            stored = self.equal_column(side, stored) if kind.equal else stored
             facets.append(Facet(stored, tuple(bounds)))
         if len(self.equal) > 1:
             hashes = Bound(self.width(other) - 1, "=")
@@ -139,7 +140,7 @@ class Sight:
         if self.equal:
             at = 0 if side == "l" else 1
             several = len(self.equal) > 1
-            key = self._equal_column(side, self.equal[0][at])
+            key = self.equal_column(side, self.equal[0][at])
             equal = self.width(side) - 1 if several else key
         view = self.part.views[side]
         ordered = [

@@ -72,6 +72,8 @@ class Plan:
     parts: tuple[PartPlan, ...]
     # Which units of a streaming join on Spark a row is sent to, and why.
     routing: str | None = None
+    # Whose join of tables on Spark it is, thetajoin's or Spark's own, and why.
+    engine: str | None = None
 
     @property
     def estimated_pairs(self) -> int:
@@ -88,6 +90,8 @@ class Plan:
             f"  rows:   {self.left_rows:,} left, {self.right_rows:,} right, "
             f"about {self.estimated_pairs:,} pairs before the window",
         ]
+        if self.engine is not None:
+            head.insert(1, f"  engine: {self.engine}")
         if self.routing is not None:
             head.append(f"  routing: {self.routing}")
         for number, part in enumerate(self.parts, 1):

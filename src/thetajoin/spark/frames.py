@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.layout import Layout, check_suffix, parse_how
+from thetajoin.planner.engines import EngineChoice
 from thetajoin.spark.checks import (
     check_distinct,
     check_kinds,
@@ -20,7 +21,7 @@ from thetajoin.spark.checks import (
 from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.meaning import check_join
 from thetajoin.spark.stream import arrow_schema, stream_join
-from thetajoin.spark.tables.join import batch_join
+from thetajoin.spark.tables.join import batch_join, chosen_engine
 from thetajoin.spark.tables.options import BatchOptions
 
 
@@ -51,16 +52,27 @@ def join_frames(left: Any, right: Any, call: JoinCall, *, checked: bool = False)
     check_kinds(left, right)
     check_workers(left.sparkSession)
     if not checked:
-        check_suffix(call.suffix)
-        check_names(left, "the left input")
-        check_names(right, "the right input")
-        right = respelled(right, left.columns)
-        call = with_names_of(call, left, right)
-        _check_output(left, right, call.how, call.suffix)
-        check_join(left, right, call)
-        check_nearest(call)
+        right, call = _checked(left, right, call)
     join = stream_join if left.isStreaming or right.isStreaming else batch_join
     return join(left, right, call)
+
+
+def explain_engine(left: Any, right: Any, call: JoinCall) -> EngineChoice:
+    """Which engine `join` of two tables would use, and why; may draw a few rows of both."""
+    return chosen_engine(left, *_checked(left, right, call))
+
+
+def _checked(left: Any, right: Any, call: JoinCall) -> tuple[Any, JoinCall]:
+    """The right input and the call in the left input's spelling; refuses what cannot be done."""
+    check_suffix(call.suffix)
+    check_names(left, "the left input")
+    check_names(right, "the right input")
+    right = respelled(right, left.columns)
+    call = with_names_of(call, left, right)
+    _check_output(left, right, call.how, call.suffix)
+    check_join(left, right, call)
+    check_nearest(call)
+    return right, call
 
 
 def _check_output(left: Any, right: Any, how: str, suffix: str) -> None:

@@ -58,7 +58,9 @@ class ManyFrames:
         check_many(self.frames, on, window, orders)
 
     def join(self, left: Any, right: Any, on: Any, **how: Any) -> Any:
-        """One step."""
+        """One step; by thetajoin unless asked otherwise: a choice would compute it once more."""
+        if not (left.isStreaming or right.isStreaming):
+            how.setdefault("engine", "thetajoin")
         call = JoinCall(on, window=how.pop("window"), options=how)
         return join_frames(left, right, call, checked=True)
 

@@ -27,6 +27,7 @@ from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.errors import OptionError, warn_user
 from thetajoin.limits import limits
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
+from thetajoin.planner.engines import EngineChoice
 from thetajoin.planner.facets import sights_of
 from thetajoin.predicate import condition_text
 from thetajoin.registry import spark_partitionings
@@ -34,7 +35,9 @@ from thetajoin.spark.session import BATCH_BYTES, NO_LIMIT
 from thetajoin.spark.stream import framed, output_schema
 from thetajoin.spark.tables.broadcast import broadcast_join
 from thetajoin.spark.tables.cell import COUNTS, CellJob, joiner
+from thetajoin.spark.tables.engine import choose
 from thetajoin.spark.tables.inputs import Inputs, prepare
+from thetajoin.spark.tables.native import native_join
 from thetajoin.spark.tables.options import BatchOptions
 from thetajoin.spark.tables.route import ROUTED, router
 from thetajoin.spark.tables.summary import Summary, look
@@ -50,15 +53,27 @@ REPLANS = 3
 
 
 def batch_join(left: Any, right: Any, call: JoinCall) -> Any:
-    """The join of two tables, as a DataFrame; both are read once now and again when it runs."""
+    """The join of two tables, as a DataFrame; both are read now, and again when it runs."""
     options = dict(call.options)
     settings = BatchOptions.take(options)
     config = framed(replace(call, options=options), left, right, streaming=False)
     if settings.observe is not None and config.how == "full":
         raise OptionError("observe goes with one join, and a full join is two: leave it out")
-    output = output_schema(CompiledJoin(config), left, right)  # refuses what is wrong
+    compiled = CompiledJoin(config)  # refuses what is wrong
+    output = output_schema(compiled, left, right)
+    chosen = choose(left, right, compiled, settings, call.options)
+    if chosen.condition is not None:
+        return native_join(left, right, chosen.condition, config.how, output)
     inputs = prepare(left, right, config, None if call.on is None else condition_text(call.on))
     return _Join(inputs, settings, output, options).run()
+
+
+def chosen_engine(left: Any, right: Any, call: JoinCall) -> EngineChoice:
+    """Which engine `batch_join` would use, and why."""
+    options = dict(call.options)
+    settings = BatchOptions.take(options)
+    config = framed(replace(call, options=options), left, right, streaming=False)
+    return choose(left, right, CompiledJoin(config), settings, call.options).choice
 
 
 class _Join:

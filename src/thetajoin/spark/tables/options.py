@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from thetajoin.errors import OptionError
+from thetajoin.planner.engines import ENGINES, Engine
 from thetajoin.registry import partitioning
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ SWITCHES = ("pre_filter", "amalgamate", "split_oversized", "partition_filter")
 class BatchOptions:
     """How the work is spread; none of these changes the result.
 
+    engine: "thetajoin", "spark" for Spark's own join, or "auto" for the cheaper one.
     units: tasks that run at once (default: Spark's parallelism).
     broadcast_rows: a side with at most this many rows is sent whole to every task.
     held_rows: most rows of the held side that a task has in memory.
@@ -28,6 +30,7 @@ class BatchOptions:
     observe: a `pyspark.sql.Observation` that is given the paper's measures when the join has run.
     """
 
+    engine: Engine = "auto"
     units: int | None = None
     broadcast_rows: int = 250_000
     held_rows: int = 4_000_000
@@ -40,6 +43,9 @@ class BatchOptions:
     observe: Any = None
 
     def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            known = "'auto', 'thetajoin' or 'spark'"
+            raise OptionError(f"engine={self.engine!r}: must be {known}")
         for name, least in (("units", 1), ("broadcast_rows", 0), ("held_rows", 1)):
             value = getattr(self, name)
             if value is None and name == "units":

@@ -1,0 +1,39 @@
+"""A few rows of a table, drawn by Spark in one pass that never leaves the JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from thetajoin.engine.block import empty_batch
+from thetajoin.spark.tables.table import Table
+from thetajoin.spark.tables.worker import gathered
+
+DRAWN = 4096
+# Of Spark's increasing numbers, the part that counts the rows of a partition.
+_PLACE = (1 << 33) - 1
+
+
+def draw(
+    table: Table, positions: Sequence[int], schema: pa.Schema, seed: int, most: int = DRAWN
+) -> tuple[pa.RecordBatch, float]:
+    """Rows of the columns at some positions, each as likely as any other; and how many there are.
+
+    Every row draws a number below 1, and the rows with the least are kept. The largest of these
+    tells how many rows there are, within a few percent; if fewer came than may, they are all.
+    A row far down in its partition needs a small number to be among the least, so that few rows
+    are sorted: of a place `n` and a number `u`, the least have ``n * u`` below about `most`. Two
+    tables need seeds that lie far apart, or rows at the same places would be drawn of both.
+    """
+    place = F.monotonically_increasing_id().bitwiseAND(F.lit(_PLACE))
+    columns = [f"c{at}" for at in positions]
+    drawn = table.frame.select(*columns, F.rand(seed).alias("u"), place.alias("place"))
+    near = drawn.where(F.col("u") * F.col("place") < 2 * most).drop("place")
+    found = near.orderBy("u").limit(most).toArrow()
+    if not found.num_rows:
+        return empty_batch(schema), 0.0
+    numbers = found["u"].to_numpy()
+    rows = float(len(numbers)) if len(numbers) < most else (most - 1) / float(numbers.max())
+    return gathered(found.drop_columns(["u"]).to_batches(), schema), rows

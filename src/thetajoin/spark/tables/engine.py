@@ -1,0 +1,110 @@
+"""Which engine joins two tables: as asked, or the one that a few rows of both say is cheaper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.parts import SIDES, Side
+from thetajoin.errors import OptionError
+from thetajoin.planner.engines import (
+    EngineChoice,
+    choose_engine,
+    estimate_keys,
+    has_equality,
+)
+from thetajoin.spark.meaning import ANSI
+from thetajoin.spark.tables.drawn import draw
+from thetajoin.spark.tables.native_condition import NativeCondition, native_condition
+from thetajoin.spark.tables.options import BatchOptions
+from thetajoin.spark.tables.table import Table
+from thetajoin.spark.tasks import parallelism
+from thetajoin.window.windows import CountWindow
+
+# Drawn alike each time, so that a join is the same each time. Spark adds a partition's number.
+_SEEDS: dict[Side, int] = {"l": 0, "r": 1 << 40}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The choice, and the condition for Spark where it is Spark."""
+
+    choice: EngineChoice
+    condition: NativeCondition | None = None
+
+
+def choose(
+    left: Any, right: Any, compiled: CompiledJoin, settings: BatchOptions, given: Mapping[str, Any]
+) -> Chosen:
+    """The engine of a join that has been checked; `given` are its options, as they were given.
+
+    Reads the condition's columns of both tables once, where an equality leaves a choice.
+    """
+    if settings.engine == "thetajoin":
+        return _ours("asked for")
+    alone = _only_ours(compiled)
+    tuned = next((name for name in given if name != "engine"), None)
+    if settings.engine == "spark":
+        return _by_spark(left, compiled, alone, tuned)
+    if alone is not None:
+        return _ours(f"Spark has no {alone}")
+    if tuned is not None:
+        return _ours(f"{tuned} is an option of its own")
+    if not has_equality(compiled):
+        return _ours("the condition has no equality")
+    condition = _condition(left, compiled)
+    doubt = condition.problem or condition.doubt
+    if doubt is not None:
+        return _ours(doubt)
+    choice = _by_samples(left, right, compiled)
+    return Chosen(choice, condition if choice.engine == "spark" else None)
+
+
+def _ours(reason: str) -> Chosen:
+    return Chosen(EngineChoice("thetajoin", reason))
+
+
+def _by_spark(left: Any, compiled: CompiledJoin, alone: str | None, tuned: str | None) -> Chosen:
+    if alone is not None:
+        raise OptionError(f"engine='spark': Spark's own join has no {alone}; leave engine out")
+    if tuned is not None:
+        raise OptionError(
+            f"{tuned} is an option of thetajoin's join, and engine='spark' asks for Spark's own: "
+            "leave one of them out"
+        )
+    condition = _condition(left, compiled)
+    if condition.problem is not None:
+        raise OptionError(f"engine='spark': {condition.problem}; leave engine out")
+    return Chosen(EngineChoice("spark", "asked for"), condition)
+
+
+def _only_ours(compiled: CompiledJoin) -> str | None:
+    """What only thetajoin can do of what the join asks."""
+    if compiled.config.self_join:
+        return "self-join that leaves a row's pair with itself out"
+    if isinstance(compiled.config.window, CountWindow):
+        return "CountWindow"
+    if compiled.near_key is not None:
+        return "nearest match"
+    return None
+
+
+def _condition(left: Any, compiled: CompiledJoin) -> NativeCondition:
+    ansi = left.sparkSession.conf.get(ANSI).lower() == "true"
+    return native_condition(compiled, ansi=ansi)
+
+
+def _by_samples(left: Any, right: Any, compiled: CompiledJoin) -> EngineChoice:
+    samples: dict[Side, pa.RecordBatch] = {}
+    rows: dict[Side, float] = {}
+    for side, frame in zip(SIDES, (left, right), strict=True):
+        schema = compiled.schemas[side]
+        names = compiled.needed(side)
+        positions = [schema.names.index(name) for name in names]
+        drawn = pa.schema([schema.field(name) for name in names])
+        samples[side], rows[side] = draw(Table(frame), positions, drawn, _SEEDS[side])
+    return choose_engine(estimate_keys(compiled, samples, rows), parallelism(left.sparkSession))

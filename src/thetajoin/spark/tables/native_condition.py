@@ -1,0 +1,206 @@
+"""A join's condition as Spark SQL that is true for the same pairs, or why there is none.
+
+The engine's own form is written out, with every cast that the types imply, over columns by their
+position: so nothing depends on how Spark would have read the user's text. What Spark cannot write,
+or would compute otherwise, is a problem; what it might compute for rows that the engine leaves out,
+and fail, is a doubt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.types as t
+
+from thetajoin.batch.keys import INT64_MAX, INT64_MIN
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.parts import SIDES, time_difference
+from thetajoin.predicate import Comparison, Conjunction, Difference
+from thetajoin.predicate.nodes import (
+    COMPARISONS,
+    Call,
+    Cast,
+    Column,
+    Expr,
+    Literal,
+    coerced,
+    conjunction,
+    disjunction,
+)
+from thetajoin.predicate.types import (
+    BOOL,
+    DOUBLE,
+    DURATION,
+    LONG,
+    MAX_DIGITS,
+    STRING,
+    TIMESTAMP,
+    digits_of,
+    is_number,
+    is_time_of_day,
+)
+
+# Calls that have a value for whatever arguments, and those that may overflow in either engine.
+_SURE = frozenset(
+    {*COMPARISONS, "<=>", "in", "and", "or", "not", "isnull", "isnotnull", "case", "coalesce"}
+    | {"if", "nullif", "greatest", "least", "isnan", "year", "quarter", "month", "day", "hour"}
+    | {"minute", "second", "datediff", "unix_seconds", "unix_millis", "unix_micros"}
+    | {"unix_date", "try_subtract", "timestamp_micros"}
+)
+_SUMS = frozenset({"+", "-", "neg", "abs"})
+
+
+@dataclass(frozen=True)
+class NativeCondition:
+    """Spark SQL over the columns ``l.c0, ...`` and ``r.c0, ...``.
+
+    problem: why Spark must not be asked. doubt: why it had better not be, unless it is asked for.
+    """
+
+    sql: str
+    problem: str | None
+    doubt: str | None
+
+
+def native_condition(compiled: CompiledJoin, *, ansi: bool) -> NativeCondition:
+    """The condition and time window of a join, for a session whose casts are strict or not."""
+    disjuncts = compiled.condition.disjuncts
+    shared = set.intersection(*(set(_equalities(part)) for part in disjuncts))
+    # In front, so that Spark finds the keys to join by.
+    first = [_compared(c) for c in disjuncts[0].comparisons if c in shared]
+    rest = [_conjunct(part, shared) for part in disjuncts]
+    either = disjunction([part for part in rest if part is not None])
+    parts = [*first, *([] if either is None or None in rest else [either])]
+    time = time_difference(compiled.config.window, *(compiled.schemas[side] for side in SIDES))
+    if time is not None:
+        parts.append(_difference(time))
+    whole = conjunction(parts)
+    assert whole is not None
+    problem = next(_problems(whole, ansi), None)
+    doubt = next(_doubts(whole), None)
+    sql = "" if problem else _placed(whole, compiled).sql(explicit=True)
+    return NativeCondition(sql, problem, doubt)
+
+
+def _equalities(part: Conjunction) -> Iterator[Comparison]:
+    return (c for c in part.comparisons if c.op == "=")
+
+
+def _compared(comparison: Comparison) -> Expr:
+    return Call(BOOL, comparison.op, (comparison.left, comparison.right))
+
+
+def _conjunct(part: Conjunction, shared: set[Comparison]) -> Expr | None:
+    """One alternative; filters come first, since they may guard what follows."""
+    parts = [f for f in (part.left_filter, part.right_filter) if f is not None]
+    parts += [_compared(c) for c in part.comparisons if c not in shared]
+    parts += [_difference(d) if d.exact else d.check for d in part.differences]
+    parts += [] if part.residual is None else [part.residual]
+    return conjunction(parts)
+
+
+def _difference(difference: Difference) -> Expr:
+    """``low <= left - right <= high`` in exact arithmetic."""
+    return conjunction(
+        [
+            _bounded(difference, op, bound)
+            for op, bound in ((">=", difference.low), ("<=", difference.high))
+            if bound is not None
+        ]
+    ) or Literal(BOOL, True)
+
+
+def _bounded(difference: Difference, op: str, bound: object) -> Expr:
+    left, right, type_ = difference.left, difference.right, difference.type
+    if t.is_decimal(type_):
+        precision, scale = digits_of(type_)
+        minus = Call(pa.decimal128(min(precision + 1, MAX_DIGITS), scale), "-", (left, right))
+        return Call(BOOL, op, (minus, Literal(type_, bound)))
+    if type_ not in (TIMESTAMP, pa.date32()) and not t.is_integer(type_):
+        return Call(BOOL, op, (Call(DURATION, "-", (left, right)), Literal(DURATION, bound)))
+    left, right = (_counted(side) for side in (left, right))
+    minus = Call(LONG, "try_subtract", (left, right))
+    within = Call(BOOL, op, (minus, Literal(LONG, bound)))
+    if type_.bit_width < 64:
+        return within
+    # A difference beyond 64 bits is NULL there, and beyond every bound.
+    beyond = Call(BOOL, op[0], (left, right))
+    return Call(BOOL, "coalesce", (within, beyond))
+
+
+def _counted(expr: Expr) -> Expr:
+    """A time or a number as a BIGINT: Spark takes times apart by the session's clocks."""
+    if t.is_date32(expr.type):
+        expr = Call(pa.int32(), "unix_date", (expr,))
+    elif t.is_timestamp(expr.type):
+        return Call(LONG, "unix_micros", (expr,))
+    return coerced(expr, LONG)
+
+
+def _placed(expr: Expr, compiled: CompiledJoin) -> Expr:
+    """The expression over columns by position, its moments free of the session's time zone."""
+    if isinstance(expr, Column):
+        names = compiled.schemas["l" if expr.side == "l" else "r"].names
+        return replace(expr, name=f"c{names.index(expr.name)}")
+    if isinstance(expr, Cast):
+        return replace(expr, arg=_placed(expr.arg, compiled))
+    if isinstance(expr, Call):
+        return replace(expr, args=tuple(_placed(arg, compiled) for arg in expr.args))
+    if expr.type == TIMESTAMP and isinstance(expr, Literal) and expr.value is not None:
+        return Call(TIMESTAMP, "timestamp_micros", (Literal(LONG, expr.value),))
+    return expr
+
+
+def _problems(whole: Expr, ansi: bool) -> Iterator[str]:
+    """What Spark cannot write, or would compute otherwise."""
+    for expr in whole.walk():
+        type_ = expr.type
+        if t.is_decimal(type_) and digits_of(type_)[0] > MAX_DIGITS:
+            yield f"`{expr}` needs more than the {MAX_DIGITS} digits of Spark's decimals"
+        if isinstance(expr, Call) and expr.name == "-":
+            if t.is_decimal(type_) and any(digits_of(a.type)[0] >= MAX_DIGITS for a in expr.args):
+                yield f"Spark rounds `{expr}`"
+            if any(is_time_of_day(arg.type) for arg in expr.args):
+                yield f"Spark has no difference of times of day, as in `{expr}`"
+        if isinstance(expr, Literal) and not _written(expr):
+            yield f"Spark SQL has no way to write {expr.value}"
+        if not ansi and _is_doubtful(expr, sums=True):
+            yield f"`{expr}` may overflow without an error while spark.sql.ansi.enabled is false"
+
+
+def _written(literal: Literal) -> bool:
+    value = literal.value
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, int) or INT64_MIN <= value <= INT64_MAX
+
+
+def _doubts(whole: Expr) -> Iterator[str]:
+    """What Spark may compute for rows that the engine leaves out, and then fail."""
+    for expr in whole.walk():
+        if _is_doubtful(expr, sums=False):
+            yield f"Spark may compute `{expr.sql(explicit=True)}` for more rows, and fail on one"
+
+
+def _widens(cast: Cast) -> bool:
+    """Whether every value has a place in the type it is cast to."""
+    source, type_ = cast.arg.type, cast.type
+    if is_number(source) and type_ == DOUBLE:
+        return True
+    if t.is_integer(source) and t.is_integer(type_):
+        return bool(source.bit_width <= type_.bit_width)
+    return cast.implicit and source != STRING
+
+
+def _is_doubtful(expr: Expr, *, sums: bool) -> bool:
+    """Whether a node may have no value, sums among them or not."""
+    if isinstance(expr, Cast):
+        return not (expr.lenient or _widens(expr))
+    if not isinstance(expr, Call) or expr.name in _SURE:
+        return False
+    if expr.name in _SUMS:
+        return sums and not t.is_floating(expr.type)
+    return True

@@ -1,0 +1,377 @@
+"""Joins of tables that Spark's own join could do: the same from either engine, and a choice."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import naive
+import thetajoin as tj
+from naive import Row
+from spark.harness import Streams
+from strategies import HOWS
+from thetajoin import ThetaJoinError
+from thetajoin.planner.engines import KeyEstimate, choose_engine
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+ENGINES = ("thetajoin", "spark")
+FLOATS = (None, float("nan"), float("inf"), -0.0, 0.0, 1.5, -1.5)
+TEXTS = (None, "", "a", "ä", "Z", "it's", "a\\b", "\U0001f600", "￿")
+UTC = dt.UTC
+LEFT = {
+    "k": pa.int32(),
+    "odd name": pa.string(),
+    "x": pa.float64(),
+    "a.b": pa.decimal128(9, 2),
+    "t": pa.timestamp("us", "UTC"),
+    "big": pa.int64(),
+}
+RIGHT = {
+    "k": pa.int64(),
+    "odd name": pa.string(),
+    "x": pa.float32(),
+    "a.b": pa.decimal128(12, 4),
+    "t": pa.timestamp("us", "UTC"),
+    "until": pa.timestamp("us", "UTC"),
+    "big": pa.int64(),
+}
+BIG = (None, 2**63 - 1, -(2**63), 0, 7, -7)
+
+
+def moment(rng: random.Random) -> dt.datetime | None:
+    # Around the hours at which the clocks of New York are changed.
+    start = dt.datetime(2024, 3, 9, 12, tzinfo=UTC)
+    return None if rng.random() < 0.1 else start + dt.timedelta(minutes=10 * rng.randint(0, 300))
+
+
+def rows(schema: dict[str, pa.DataType], n: int, seed: int) -> list[Row]:
+    rng = random.Random(seed)
+    places = schema["a.b"].scale
+
+    def hundredths(number: int) -> Decimal:
+        return Decimal(number * 10 ** (places - 2)).scaleb(-places)
+
+    draw: dict[str, Callable[[], Any]] = {
+        "k": lambda: rng.choice([None, 0, 1, 2, 3, -1]),
+        "odd name": lambda: rng.choice(TEXTS),
+        "x": lambda: rng.choice(FLOATS),
+        "a.b": lambda: rng.choice([None, hundredths(rng.randint(-3, 3)), hundredths(0)]),
+        "t": lambda: moment(rng),
+        "until": lambda: moment(rng),
+        "big": lambda: rng.choice(BIG),
+    }
+    made = [{name: draw[name]() for name in schema} for _ in range(n)]
+    return made + made[: n // 4]  # rows that are there twice
+
+
+L, R = rows(LEFT, 40, 1), rows(RIGHT, 36, 2)
+
+
+@pytest.fixture(scope="module")
+def frames(spark: Any) -> tuple[Any, Any]:
+    tables = (
+        pa.Table.from_pylist(L, pa.schema(LEFT)),
+        pa.Table.from_pylist(R, pa.schema(RIGHT)),
+    )
+    return tuple(spark.createDataFrame(table).repartition(3) for table in tables)  # type: ignore[return-value]
+
+
+def whole(pairs: list[naive.Pair], how: str) -> Counter[str]:
+    """Rows of the output by what they show: NaN is like NaN, and -0.0 is not like 0.0."""
+    shown = []
+    for l, r in pairs:
+        left = [None if l is None else l[name] for name in LEFT]
+        right = [None if r is None else r[name] for name in RIGHT]
+        shown.append(repr(left if how in ("semi", "anti") else left + right))
+    return Counter(shown)
+
+
+def found(joined: Any) -> Counter[str]:
+    table = joined.toArrow()
+    columns = [column.to_pylist() for column in table.columns]
+    utc = [
+        [v.astimezone(UTC) if isinstance(v, dt.datetime) else v for v in column]
+        for column in columns
+    ]
+    return Counter(repr(list(row)).replace("<UTC>", "UTC") for row in zip(*utc, strict=True))
+
+
+def within(low: int, high: int) -> naive.Predicate:
+    """``low <= l.big - r.big <= high`` with as many digits as it takes."""
+
+    def holds(l: Row, r: Row) -> bool | None:
+        difference = naive.arithmetic("-", l["big"], r["big"])
+        return None if difference is None else low <= difference <= high
+
+    return holds
+
+
+def shifted(column: str, op: str, other: str, minutes: int) -> naive.Predicate:
+    def holds(l: Row, r: Row) -> bool | None:
+        later = None if r[other] is None else r[other] + dt.timedelta(minutes=minutes)
+        return naive.compare(l[column], op, later)
+
+    return holds
+
+
+SAME_KEY = naive.conj(("k", "=", "k"))
+CONDITIONS = {
+    "l.k = r.k AND l.t >= r.t AND l.t < r.until": naive.conj(
+        ("k", "=", "k"), ("t", ">=", "t"), ("t", "<", "until")
+    ),
+    "l.x = r.x AND l.k <= r.k": naive.conj(("x", "=", "x"), ("k", "<=", "k")),
+    "l.`odd name` = r.`odd name` AND l.x < r.x": naive.conj(
+        ("odd name", "=", "odd name"), ("x", "<", "x")
+    ),
+    "l.`a.b` = r.`a.b` AND l.`odd name` >= r.`odd name`": naive.conj(
+        ("a.b", "=", "a.b"), ("odd name", ">=", "odd name")
+    ),
+    "l.k = r.k AND l.`a.b` - r.`a.b` BETWEEN -0.03 AND 0.01": naive.all_of(
+        SAME_KEY,
+        lambda l, r: (
+            None
+            if None in (l["a.b"], r["a.b"])
+            else Decimal("-0.03") <= l["a.b"] - r["a.b"] <= Decimal("0.01")
+        ),
+    ),
+    "l.k = r.k AND (l.x < r.x OR l.`odd name` != r.`odd name`)": naive.all_of(
+        SAME_KEY,
+        naive.any_of(naive.conj(("x", "<", "x")), naive.conj(("odd name", "!=", "odd name"))),
+    ),
+    "(l.k = r.k AND l.x > r.x) OR (l.k = r.k AND l.`odd name` = 'it\\'s')": naive.all_of(
+        SAME_KEY,
+        naive.any_of(
+            naive.conj(("x", ">", "x")), lambda l, _: naive.compare(l["odd name"], "=", "it's")
+        ),
+    ),
+    "l.k = r.k AND ABS(l.big - r.big) <= 7": naive.all_of(SAME_KEY, within(-7, 7)),
+    "l.k = r.k AND l.big - r.big >= -7": naive.all_of(SAME_KEY, within(-7, 2**70)),
+    "l.k = r.k AND r.big - l.big > 6": naive.all_of(SAME_KEY, within(-(2**70), -7)),
+    "l.k = r.k AND ABS(l.x - r.x) <= 1.5D AND l.t > TIMESTAMP '2024-03-10 03:00:00Z'": naive.all_of(
+        SAME_KEY,
+        naive.band("x", "x", "<=", 1.5),
+        lambda l, _: naive.compare(l["t"], ">", dt.datetime(2024, 3, 10, 3, tzinfo=UTC)),
+    ),
+    "l.k = r.k AND l.t <= r.t + INTERVAL 90 MINUTES AND l.t >= r.t": naive.all_of(
+        SAME_KEY, naive.conj(("t", ">=", "t")), shifted("t", "<=", "t", 90)
+    ),
+}
+
+
+@contextmanager
+def setting(spark: Any, name: str, value: str) -> Iterator[None]:
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("how", HOWS)
+def test_every_kind_of_join(frames: tuple[Any, Any], how: str, engine: str) -> None:
+    conditions = list(CONDITIONS.items())
+    for on, pred in conditions if how in ("inner", "full") else conditions[:6:5]:
+        expected = naive.naive_join(L, R, pred, how=how)
+        assert expected, on
+        got = tj.join(*frames, on, how=how, engine=engine)
+        assert found(got) == whole(expected, how), on
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_the_output_says_the_same_of_itself(spark: Any, how: str) -> None:
+    spark.sql("CREATE TABLE coded (k INT NOT NULL, code CHAR(3), list ARRAY<INT>) USING parquet")
+    try:
+        spark.sql("INSERT INTO coded VALUES (1, 'a', array(1)), (2, 'b', NULL)")
+        coded = spark.table("coded")
+        never = spark.range(3).selectExpr("id AS k", "CAST(id AS INT) AS v")
+        made = {
+            engine: tj.join(coded, never, "l.k = r.k", how=how, suffix=" too", engine=engine)
+            for engine in ENGINES
+        }
+        assert made["spark"].schema == made["thetajoin"].schema
+        rows = {engine: Counter(map(str, frame.collect())) for engine, frame in made.items()}
+        assert rows["spark"] == rows["thetajoin"]
+    finally:
+        spark.sql("DROP TABLE coded")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_time_windows(spark: Any, frames: tuple[Any, Any], zone: str, engine: str) -> None:
+    """A day is 24 hours in a window, whatever the clocks do."""
+    day = dt.timedelta(days=1)
+    window, oracle = tj.TimeWindow("1 day", time="t"), naive.Time(day, day)
+    on = "l.k = r.k AND l.t > TIMESTAMP '2024-03-10 03:00:00Z'"
+    late = dt.datetime(2024, 3, 10, 3, tzinfo=UTC)
+    pred = naive.all_of(SAME_KEY, lambda l, _: naive.compare(l["t"], ">", late))
+    with setting(spark, "spark.sql.session.timeZone", zone):
+        for how in ("inner", "full"):
+            got = tj.join(*frames, on, how=how, window=window, engine=engine)
+            assert found(got) == whole(naive.naive_join(L, R, pred, how=how, window=oracle), how)
+
+
+@pytest.mark.parametrize(
+    ("type_", "length", "expected"),
+    [
+        ("date", "2 days", {(0, 1), (1, 0), (0, 0), (1, 1), (2, 2)}),
+        ("timestamp_ntz", "36 hours", {(0, 1), (1, 0), (0, 0), (1, 1), (2, 2)}),
+        ("int", 20, {(0, 1), (1, 0), (0, 0), (1, 1), (2, 2)}),
+    ],
+)
+def test_windows_of_other_times(spark: Any, type_: str, length: Any, expected: Any) -> None:
+    times = ["0001-01-01", "0001-01-02", "9999-12-31"]
+    if type_ == "int":
+        times = [str(-(2**31)), str(-(2**31) + 20), str(2**31 - 1)]
+    frame = spark.createDataFrame(list(enumerate(times)), "id int, t string")
+    frame = frame.selectExpr("id", "0 AS k", f"CAST(t AS {type_}) AS t")
+    for engine in ENGINES:
+        window = tj.TimeWindow(length, time="t")
+        got = tj.join(frame, frame, "l.k = r.k", window=window, engine=engine)
+        assert {(row.id, row.id_right) for row in got.collect()} == expected
+
+
+def keyed(spark: Any, rows: int, keys: int) -> Any:
+    """Rows ``(k, x)`` whose keys are spread evenly, behind a filter."""
+    frame = spark.range(rows).selectExpr(f"id % {keys} AS k", "id AS x")
+    return frame.where("x >= 0")
+
+
+def plan_of(joined: Any) -> str:
+    told = joined.sparkSession.sql("EXPLAIN SELECT * FROM {joined}", joined=joined)
+    return str(told.collect()[0][0])
+
+
+def test_few_rows_a_key_are_left_to_spark(spark: Any) -> None:
+    left, right = keyed(spark, 20_000, 10_000), keyed(spark, 10_000, 5_000)
+    on = "l.k = r.k AND l.x <= r.x"
+    joined = tj.join(left, right, on)
+    assert "MapInArrow" not in plan_of(joined)
+    told = tj.explain(left, right, on)
+    pairs = re.match("Spark: about (.*) pairs of 30,000 rows have equal keys", told.engine)
+    assert int(pairs[1].replace(",", "")) == pytest.approx(20_000, rel=0.2)
+    assert f"\n  engine: {told.engine}\n" in str(told)
+    forced = tj.join(left, right, on, engine="thetajoin")
+    assert "MapInArrow" in plan_of(forced)
+    assert Counter(joined.collect()) == Counter(forced.collect())
+
+
+def test_many_rows_a_key_are_thetajoin_s(spark: Any) -> None:
+    left, right = keyed(spark, 20_000, 10), keyed(spark, 10_000, 10)
+    on = "l.k = r.k AND ABS(l.x - r.x) <= 20"
+    joined = tj.join(left, right, on)
+    assert "MapInArrow" in plan_of(joined)
+    told = tj.explain(left, right, on)
+    assert told.engine.startswith("thetajoin: about 20,000,000 pairs")
+    assert "many rows share a key" in told.engine
+    assert joined.count() == tj.join(left, right, on, engine="spark").count() > 0
+
+
+def test_a_frequent_key_is_one_task_of_spark_s() -> None:
+    even = KeyEstimate(rows=4e6, pairs=4e7, hottest=100, matches=1e6)
+    hot = replace(even, hottest=3.9e7)
+    assert [choose_engine(even, cores).engine for cores in (1, 64)] == ["spark", "spark"]
+    assert [choose_engine(hot, cores).engine for cores in (1, 64)] == ["spark", "thetajoin"]
+    assert "one key has most" in choose_engine(hot, 64).reason
+
+
+@pytest.mark.parametrize(
+    ("on", "options", "reason"),
+    [
+        ("l.k < r.k", {}, "no equality"),
+        ("l.k = r.k OR l.x < r.x", {}, "no equality"),
+        ("l.k = r.k AND l.x <= r.x", {"units": 2}, "units"),
+        ("l.k = r.k AND l.x <= r.x", {"engine": "thetajoin"}, "asked for"),
+        ("l.k = r.k AND l.x / r.x > 2", {}, "l.x"),
+        ("l.k = r.k AND l.x <= r.x", {"window": tj.CountWindow(9), "order_by": "x"}, "CountWindow"),
+    ],
+)
+def test_what_stays(spark: Any, on: str, options: dict[str, Any], reason: str) -> None:
+    left, right = keyed(spark, 100, 100), keyed(spark, 50, 50)
+    told = tj.explain(left, right, on, **options).engine
+    assert told.startswith("thetajoin: ")
+    assert reason in told
+    assert "MapInArrow" in plan_of(tj.join(left, right, on, **options))
+
+
+def test_a_nested_loop_where_it_is_asked_for(spark: Any) -> None:
+    left, right = keyed(spark, 30, 7), keyed(spark, 20, 5)
+    pairs = Counter(tj.join(left, right, "l.k < r.k", engine="spark").collect())
+    assert pairs == Counter(tj.join(left, right, "l.k < r.k").collect())
+    assert pairs
+
+
+def test_decimals_that_are_too_long_for_spark(spark: Any) -> None:
+    left = spark.sql("SELECT 1BD AS k, CAST('1e-10' AS DECIMAL(38,10)) AS x")
+    right = spark.sql("SELECT 1BD AS k, CAST(0 AS DECIMAL(38,0)) AS x")
+    on = "l.k = r.k AND l.x > r.x"
+    assert tj.join(left, right, on).count() == 1
+    assert "38 digits" in tj.explain(left, right, on).engine
+    with pytest.raises(ThetaJoinError, match="38 digits"):
+        tj.join(left, right, on, engine="spark")
+
+
+def test_sums_where_spark_would_not_notice_an_overflow(spark: Any) -> None:
+    left, right = keyed(spark, 10, 10), keyed(spark, 10, 10)
+    on = "l.k = r.k AND l.x + 1 > r.x"
+    assert tj.explain(left, right, on).engine.startswith("Spark")
+    with setting(spark, "spark.sql.ansi.enabled", "false"):
+        assert tj.explain(left, right, on).engine.startswith("thetajoin")
+        with pytest.raises(ThetaJoinError, match=r"spark\.sql\.ansi\.enabled"):
+            tj.join(left, right, on, engine="spark")
+
+
+def test_mistakes(spark: Any, streams: Streams) -> None:
+    left = keyed(spark, 5, 5)
+    on = "l.k = r.k AND l.x < r.x"
+    here = pa.table({"k": [1], "x": [1]})
+    counted = {"window": tj.CountWindow(5), "order_by": "x"}
+    streams.write("s", here, here.schema)
+    stream = streams.read("s")
+    full = tj.FullHistory()
+    for call, words in (
+        (lambda: tj.join(left, left, on, engine="flink"), "engine='flink'.*'auto', 'thetajoin'"),
+        (lambda: tj.join(left, left, on, engine=["spark"]), "must be 'auto'"),
+        (lambda: tj.join(left, left, on, engine="spark", units=2), "units is an option"),
+        (lambda: tj.join(left, left, on, engine="spark", threads=2), "threads is an option"),
+        (lambda: tj.join(left, left, on, engine="spark", partitioning="obt"), "partitioning is"),
+        (lambda: tj.join(left, left, on, engine="spark", **counted), "no CountWindow"),
+        (lambda: tj.self_join(left, on, engine="spark"), "self-join"),
+        (lambda: tj.join(here, here, on, engine="spark"), "two Spark tables"),
+        (lambda: tj.join(stream, left, on, window=full, engine="auto"), "two Spark tables"),
+        (lambda: tj.StreamJoin(on, window=full, engine="auto"), "two Spark tables"),
+    ):
+        with pytest.raises(ThetaJoinError, match=words) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+def test_drawn_rows_stand_for_the_table(spark: Any) -> None:
+    from thetajoin.spark.tables.drawn import draw
+    from thetajoin.spark.tables.table import Table
+
+    ids = spark.range(0, 60_000, 1, 7).selectExpr("id AS x", "id % 3 AS y")
+    schema = pa.schema({"x": pa.int64()})
+    sample, rows = draw(Table(ids), [0], schema, 1, most=2_000)
+    assert sample.num_rows == 2_000
+    assert len(set(sample["x"].to_pylist())) == 2_000
+    assert rows == pytest.approx(60_000, rel=0.1)
+    quarters = Counter(x * 4 // 60_000 for x in sample["x"].to_pylist())
+    assert sorted(quarters) == [0, 1, 2, 3]
+    assert min(quarters.values()) > 400
+    some, rows = draw(Table(ids.where("x < 150")), [0], schema, 1, most=2_000)
+    assert (sorted(some["x"].to_pylist()), rows) == (list(range(150)), 150.0)
+    none, rows = draw(Table(ids.where("x < 0")), [0], schema, 1)
+    assert (none.num_rows, rows) == (0, 0.0)
