@@ -251,7 +251,7 @@ def test_goes_on_from_a_checkpoint(streams: Streams) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("seed", [2, 4])
 def test_every_kind_of_join_with_restarts(streams: Streams, seed: int) -> None:
     rows = random_rows(seed, 7)
     both = on_ranges(streams, list(HOWS))
