@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -105,6 +105,14 @@ class Both:
 
     def rows(self, whose: str) -> Counter[tuple[str, str]]:
         return Counter((given.join, given.row) for given in self.given[whose])
+
+    def take_out(self, join: str) -> tuple[Counter[str], Counter[str]]:
+        """A join's rows, ours and Spark's, which `check` does not see any more."""
+        taken = []
+        for whose in ("ours", "sparks"):
+            taken.append(Counter(given.row for given in self.given[whose] if given.join == join))
+            self.given[whose] = [given for given in self.given[whose] if given.join != join]
+        return taken[0], taken[1]
 
     def check(self) -> None:
         """The same rows, and every pair in the same micro-batch; unmatched rows never later."""
@@ -222,17 +230,21 @@ def write(streams: Streams, *given: tuple[list[Row], list[Row]]) -> None:
         streams.write("r", right, RIGHT)
 
 
-def test_every_kind_of_join(streams: Streams) -> None:
+# A full join has all that inner, left and right joins have; each join more costs seconds.
+@pytest.mark.parametrize(
+    "hows", [("full", "semi"), pytest.param(tuple(HOWS), marks=pytest.mark.slow)], ids=len
+)
+def test_kinds_of_join(streams: Streams, hows: tuple[str, ...]) -> None:
     """With late rows, evicted partners, empty sides, and unmatched rows when nothing more comes."""
     write(streams, *random_rows(0), last_rows())
-    both = on_ranges(streams, list(HOWS))
+    both = on_ranges(streams, hows)
     plan = tj.explain(*sides(streams, ("1 second",) * 2), "l.k = r.rk", window=WINDOW)
     assert "routing: hash" in str(plan)
     both.run()
     both.check()
     assert both.late > 0
     gone = [given for given in both.given["ours"] if unmatched(json.loads(given.row))]
-    assert {given.join for given in gone} == {"left", "right", "full"}
+    assert {given.join for given in gone} == {"left", "right", "full"} & {*hows}
     assert max(given.batch for given in gone) == 6, "the micro-batch without rows is the last"
 
 
@@ -259,10 +271,15 @@ def test_every_kind_of_join_with_restarts(streams: Streams, seed: int) -> None:
     both.run()
     write(streams, *rows[seed:], last_rows())
     both.run()
+    # Spark's semi join loses rows, its inner join does not: see the tests at the end.
+    ours, sparks = both.take_out("semi")
+    matched = [json.loads(row) for join, row in both.rows("sparks") if join == "inner"]
+    assert {json.loads(row)["lid"] for row in ours} == {row["lid"] for row in matched}
+    assert not sparks - ours
     both.check()
 
 
-def plain(streams: Streams, *given: dict[str, list[tuple[int, float]]]) -> None:
+def plain(streams: Streams, *given: Mapping[str, Sequence[tuple[int, float]]]) -> None:
     """Micro-batches of streams of a value and a time each."""
     for batch in given:
         for name, rows in batch.items():
@@ -590,6 +607,37 @@ def test_where_sparks_own_join_differs(streams: Streams) -> None:
     assert ids("ours") == Counter([*both_have, *only_ours])
     assert ids("sparks") == Counter([*both_have, (1, 1)])
     assert both.late == 2, "the rows of second 99"
+
+
+@pytest.mark.slow
+def test_where_sparks_semi_join_loses_rows(streams: Streams) -> None:
+    """Two rows of a micro-batch match; the newest watermark has passed the right one already."""
+    from pyspark.sql import functions as F
+
+    delays = "1 second", "1 second"
+
+    def spark(how: str) -> Any:
+        left, right = sides(streams, delays)
+        return left.join(right, F.expr(f"k = rk AND {RANGE}"), HOWS[how])
+
+    def ours(how: str) -> Any:
+        return tj.join(*sides(streams, delays), "l.k = r.rk", how=how, window=WINDOW)
+
+    hows = "inner", "semi"
+    both = Both(
+        streams, lambda: {how: spark(how) for how in hows}, lambda: {how: ours(how) for how in hows}
+    )
+
+    def at_once(k: int, rk: int, t: float) -> tuple[list[Row], list[Row]]:
+        left: Row = {"lid": k, "k": k, "v": 0, "t": at(t)}
+        return [left], [{"rid": rk, "rk": rk, "w": 0, "rt": at(t)}]
+
+    write(streams, at_once(50, 51, 100), at_once(1, 1, 90), last_rows())
+    both.run()
+    mine, theirs = both.take_out("semi")
+    assert [json.loads(row)["lid"] for row in mine] == [1]
+    assert not theirs
+    both.check()
 
 
 @pytest.mark.slow
