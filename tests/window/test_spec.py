@@ -120,6 +120,7 @@ def test_longest_window():
     [
         ({"length": 0}, "l.ts = r.ts"),
         ({"length": "0 seconds"}, "l.ts = r.ts"),
+        ({"length": "0 seconds"}, "1 microsecond"),
         ({"length": timedelta(0)}, "l.ts = r.ts"),
         ({"before": 0, "after": 0}, "l.ts = r.ts"),
         ({"length": -1}, "negative"),

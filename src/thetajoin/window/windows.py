@@ -101,8 +101,8 @@ class TimeWindow:
             after = _span(0 if self.after is None else self.after, "TimeWindow's after")
         if before.ticks == 0 and after.ticks == 0:
             raise WindowError(
-                "a TimeWindow of length 0 keeps only equal times: leave the window out and add "
-                f"'l.{left} = r.{right}' to the condition"
+                f"a TimeWindow of length 0 keeps only equal times: add 'l.{left} = r.{right}' to "
+                'the condition and leave the window out, or make it "1 microsecond" for a stream'
             )
         if before.ticks and after.ticks and before.plain != after.plain:
             raise WindowError(
