@@ -25,10 +25,10 @@ from thetajoin.planner.route_keys import equalities
 Engine = Literal["auto", "thetajoin", "spark"]
 ENGINES: tuple[Engine, ...] = ("auto", "thetajoin", "spark")
 
-# Core-microseconds of a row read, of a pair with equal keys, and of a match. Fitted to joins of 1 to
-# 6 million rows of three columns in Parquet files, with 1e7 to 1e9 pairs of equal keys and 1e6 to
-# 5e7 matches, written to Spark's noop sink on local[2], Spark 4.3, the best of three in turns. The
-# machine cancels out: only how they relate decides.
+# Core-microseconds of a row read, of a pair with equal keys, and of a match. Fitted to joins of 1
+# to 6 million rows of three columns in Parquet files, with 1e7 to 1e9 pairs of equal keys and 1e6
+# to 5e7 matches, written to Spark's noop sink on local[2], Spark 4.3, the best of three in turns.
+# The machine cancels out: only how they relate decides.
 SPARK_ROW, SPARK_PAIR, SPARK_MATCH = 1.3, 0.03, 0.1
 OUR_ROW, OUR_MATCH = 2.2, 0.25
 

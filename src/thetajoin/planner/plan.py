@@ -9,11 +9,14 @@ import pyarrow as pa
 
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import storage_schema, stored
+from thetajoin.engine.overlaps import Look, looks
+from thetajoin.engine.parts import OTHER, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.registry import explain_index
+from thetajoin.window.windows import CountWindow
 
 # Rows of each side that an estimate looks at, and the most pairs of the sample it counts.
 SAMPLE_ROWS = 2048
@@ -22,6 +25,8 @@ _KINDS = {
     "scan": "scan each probe's range, test the other keys, skip blocks by their extremes",
     "bitmap": "keep the other key's rows as bits over the batch, scan them in each probe's range",
     "nested loop": "try every pair: no comparison has one side on each hand",
+    "overlap": "right starts inside left intervals, then left starts inside right ones, both as "
+    "ranges of sorted rows",
 }
 
 
@@ -29,8 +34,9 @@ _KINDS = {
 class PartPlan:
     """One conjunction of the condition.
 
-    kernel: "ranges", "scan", "bitmap" or "nested loop", as chosen for the sample; a stream chooses
-    again for every batch and segment. selectivity: share of all pairs that match, estimated.
+    kernel: "ranges", "scan", "bitmap", "overlap" or "nested loop", as chosen for the sample; a
+    stream chooses again for every batch and segment, and sees no overlaps. sorted_side: whose rows
+    are sorted for the other's to look up. selectivity: share of all pairs that match, estimated.
     """
 
     equal: tuple[str, ...]
@@ -40,6 +46,7 @@ class PartPlan:
     residual: str | None
     kernel: str
     selectivity: float
+    sorted_side: Side = "r"
 
     def __str__(self) -> str:
         lines = []
@@ -53,6 +60,8 @@ class PartPlan:
             if items:
                 lines.append(f"    {title + ':':<15}{'; '.join(items)}")
         lines.append(f"    {'kernel:':<15}{self.kernel}: {_KINDS[self.kernel]}")
+        if self.sorted_side == "l" and self.kernel != "overlap":
+            lines.append(f"    {'':<15}left rows are sorted, and the right ones look them up")
         lines.append(f"    {'selectivity:':<15}about {self.selectivity:.2g} of all pairs (sample)")
         return "\n".join(lines)
 
@@ -81,12 +90,19 @@ class Plan:
         share = sum(part.selectivity for part in self.parts)
         return round(share * self.left_rows * self.right_rows)
 
+    def _over(self) -> str:
+        """Whose rows the index holds."""
+        kinds = {"both" if p.kernel == "overlap" else p.sorted_side for p in self.parts}
+        if len(kinds) > 1 or "both" in kinds:
+            return "over both sides' rows"
+        return f"over the {'left' if kinds == {'l'} else 'right'} side's rows"
+
     def __str__(self) -> str:
         reason = "" if self.index_reason is None else f" ({self.index_reason})"
         head = [
             f"{self.how} join on {self.condition}",
             f"  window: {self.window}",
-            f"  index:  {self.index}{reason} over the right side's rows, {self.threads} threads",
+            f"  index:  {self.index}{reason} {self._over()}, {self.threads} threads",
             f"  rows:   {self.left_rows:,} left, {self.right_rows:,} right, "
             f"about {self.estimated_pairs:,} pairs before the window",
         ]
@@ -132,17 +148,13 @@ def _plan_part(
     compiled: CompiledJoin, at: int, left: pa.RecordBatch, right: pa.RecordBatch
 ) -> PartPlan:
     part = compiled.parts[at]
-    view = part.views["r"]
     probes = make_batch(left, "l", (part,), []).parts[0]
     target = make_batch(right, "r", (part,), []).parts[0]
-    index = PoJoin(view.shape, [target.keys[key] for key in view.stored], target.rows)
-    probe = Probe(view.intervals(probes.keys), len(probes))
-    kernel = index.drive(probe).kind if view.shape.dims else "nested loop"
-    pairs = sum(
-        len(rows)
-        for stream in index.pairs(probe, Arrivals.dense(0, right.num_rows), room=1 << 16)
-        for rows, _ in stream
-    )
+    whole = not isinstance(compiled.config.window, CountWindow) and len(probes) and len(target)
+    plain = Look(part, "r", {"l": probes, "r": target})
+    found = list(looks(part, probes, target)) if whole else [plain]
+    kernel = "overlap" if len(found) > 1 else _kernel(found[0])
+    pairs = sum(_pairs(look) for look in found)
     share = pairs / (left.num_rows * right.num_rows) if left.num_rows and right.num_rows else 0.0
     source = part.source
     text = [(c.op, f"{c.left.sql()} {c.op} {c.right.sql()}") for c in source.comparisons]
@@ -157,4 +169,25 @@ def _plan_part(
         residual=None if source.residual is None else source.residual.sql(),
         kernel=kernel,
         selectivity=share,
+        sorted_side=found[0].stored,
     )
+
+
+def _probed(look: Look) -> tuple[PoJoin, Probe]:
+    """The index of a look-up's stored side, and what the other side asks of it."""
+    view = look.part.views[look.stored]
+    rows, probes = look.rows[look.stored], look.rows[OTHER[look.stored]]
+    index = PoJoin(view.shape, [rows.keys[key] for key in view.stored], rows.rows)
+    return index, Probe(view.intervals(probes.keys), len(probes))
+
+
+def _kernel(look: Look) -> str:
+    index, probe = _probed(look)
+    return index.drive(probe).kind if index.shape.dims else "nested loop"
+
+
+def _pairs(look: Look) -> int:
+    index, probe = _probed(look)
+    last = int(look.rows[look.stored].rows.max(initial=-1))
+    streams = index.pairs(probe, Arrivals.dense(0, last + 1), room=1 << 16)
+    return sum(len(rows) for stream in streams for rows, _ in stream)
