@@ -169,6 +169,19 @@ def test_keys_that_share_a_hash(
         check(left, right, pa.int64(), condition)
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_probe_with_the_hash_of_other_keys(monkeypatch: pytest.MonkeyPatch, direct: bool) -> None:
+    """No two sets of stored keys share a hash, so that a run is checked once for each probe."""
+    monkeypatch.setattr("thetajoin.index.po_join.mixed", lambda columns: columns[0] % 2)
+    random = np.random.default_rng(4)
+    left = rows_of(random, "lid", HUGE, 80, False)
+    right = rows_of(random, "rid", HUGE, 20, False)
+    for row in right:
+        row["k"] = -7 if row["a"] else 2**62
+    with forced(direct):
+        check(left, right, pa.int64(), "two")
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("spread", [1, 2**40 + 1])
 def test_versions_that_follow_each_other(threads: int, spread: int) -> None:
