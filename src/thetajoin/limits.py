@@ -26,6 +26,8 @@ class Limits:
     sorted_probes: from so many probes on, sorting them costs less than reading memory at random.
     passed_over: a probe for so many stored rows is enough to pass over all of them once: to merge
         with their keys rather than search, to make a table of equal ones.
+    long_run: with more rows of an equal key than this on average, probes are sorted before they
+        search among them.
     looked_up: probes that look equality keys up in a table are taken about so many at a time.
     able_share: with more than this share of the rows able to match, all of them probe.
     smallest_class: segments with fewer rows are one size class and merge with each other.
@@ -44,6 +46,7 @@ class Limits:
     disjuncts: int = 16
     sorted_probes: int = 2048
     passed_over: float = 8.0
+    long_run: int = 512
     looked_up: int = 1 << 17
     able_share: float = 0.9
     smallest_class: int = 4096

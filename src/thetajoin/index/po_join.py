@@ -27,18 +27,27 @@ from thetajoin.kernels.order import (
     gather,
     gather_into,
     inverse,
+    is_sorted,
     merged_order,
     order_of,
     order_of_both,
     with_ties_by,
 )
-from thetajoin.kernels.runs import RunTable, look_up, rises_in_runs, run_table, same_in_runs
+from thetajoin.kernels.runs import (
+    RunTable,
+    count_distinct,
+    look_up,
+    rises_in_runs,
+    run_table,
+    same_in_runs,
+)
 from thetajoin.kernels.search import (
     first_above,
     first_at_least,
     merge_above,
     merge_at_least,
     narrow,
+    narrow_in_order,
 )
 from thetajoin.limits import limits
 
@@ -296,6 +305,11 @@ class PoJoin:
         """Whether there are probes enough to look at every row once."""
         return probes * limits.passed_over >= self.size
 
+    @cached_property
+    def _has_long_runs(self) -> bool:
+        """Whether a search inside a run takes longer than bringing the probes into its order."""
+        return self.run is not None and self.size > limits.long_run * count_distinct(self.run)
+
     @property
     def _run_or_none(self) -> Int64:
         """The rows' run keys; an empty array where all rows are one run."""
@@ -328,6 +342,10 @@ class PoJoin:
             starts, ends = runs[0].copy(), runs[1].copy()
             low = asked.low if asked.low is not None else NO_KEYS
             high = asked.high if asked.high is not None else NO_KEYS
+            first = high if asked.low is None else low
+            if probe.size >= limits.sorted_probes and first.size and self._has_long_runs:
+                narrow_in_order(keys, _by_run(starts, first), (low, high), starts, ends)
+                return starts, ends
             narrow(keys, low, high, asked.low is not None, asked.high is not None, starts, ends)
             return starts, ends
         starts, ends = runs
@@ -610,6 +628,14 @@ class PoJoin:
 
 NO_KEYS: Int64 = np.zeros(0, np.int64)
 _NO_ROWS: Int32 = np.zeros(0, np.int32)
+
+
+def _by_run(starts: Int32, keys: Int64) -> Int32:
+    """Probes in the order of their runs, and of a key inside each."""
+    runs = starts.astype(np.int64)
+    if is_sorted(runs) and rises_in_runs(keys, runs):
+        return np.arange(keys.size, dtype=np.int32)
+    return order_of_both(runs, keys)
 
 
 def _merged_order(parts: Sequence[PoJoin], dim: int) -> Int32:

@@ -58,7 +58,7 @@ def run_table(run: Int64) -> RunTable:
         base = np.uint64(low & 0xFFFFFFFFFFFFFFFF)
         _number(run.view(np.uint64), base, firsts)
         return Dense(firsts, base)
-    bits = int(_count_distinct(run)).bit_length() + 1
+    bits = int(count_distinct(run)).bit_length() + 1
     entries = np.zeros((1 << bits, 2), np.int64)
     shift = np.uint64(64 - bits)
     _hash_runs(run, shift, entries)
@@ -86,7 +86,8 @@ def _number(run, low, firsts):
 
 
 @kernel
-def _count_distinct(run):
+def count_distinct(run):
+    """How many runs of equal keys there are; at least one."""
     distinct = 1
     for i in range(1, run.size):
         distinct += run[i] != run[i - 1]

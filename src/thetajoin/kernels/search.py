@@ -175,6 +175,53 @@ def narrow(keys, low_values, high_values, has_low, has_high, starts, ends):
         ends[p] = end
 
 
+@inlined
+def _leap(keys, value, at, end, above):
+    """As `_place` for a position that is not far behind `at`: the step doubles until it is past."""
+    step = 1
+    low = at
+    high = at
+    while high < end and (keys[high] < value or (above and keys[high] == value)):
+        low = high + 1
+        high += step
+        step += step
+    high = min(high, end)
+    while low < high:
+        mid = (low + high) >> 1
+        if keys[mid] < value or (above and keys[mid] == value):
+            low = mid + 1
+        else:
+            high = mid
+    return low
+
+
+@kernel
+def narrow_in_order(keys, order, bounds, starts, ends):
+    """As `narrow`, for long ranges: probes of one range follow each other, their bounds rising.
+
+    So each search goes on where the last one ended. An empty array of bounds is open.
+    """
+    low_values, high_values = bounds
+    by_low = low_values.size > 0
+    last = np.int64(-1)
+    at = np.int64(0)
+    for i in range(order.size):
+        p = order[i]
+        start = np.int64(starts[p])
+        end = np.int64(ends[p])
+        if start != last:
+            last = start
+            at = start
+        if by_low:
+            at = _leap(keys, low_values[p], at, end, False)
+            starts[p] = at
+            if high_values.size > 0:
+                ends[p] = _leap(keys, high_values[p], at, end, True)
+        else:
+            at = _leap(keys, high_values[p], at, end, True)
+            ends[p] = at
+
+
 @kernel
 def rank_bytes(dict_offsets, dict_data, offsets, data, out):
     """Twice the rank of each byte string in a sorted dictionary; one less if it is not in it."""
