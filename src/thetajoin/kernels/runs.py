@@ -50,7 +50,7 @@ def run_table(run: Int64) -> RunTable:
 
     >>> starts, ends = look_up(run_table(np.array([3, 3, 9])), np.array([9, 3, 4]))
     >>> list(zip(starts.tolist(), ends.tolist()))
-    [(2, 3), (0, 2), (0, 0)]
+    [(2, 3), (0, 2), (2, 2)]
     """
     low, high = int(run[0]), int(run[-1])
     if high - low < DENSE_ENTRIES * run.size:
@@ -66,7 +66,7 @@ def run_table(run: Int64) -> RunTable:
 
 
 def look_up(table: RunTable, keys: Int64) -> tuple[Int32, Int32]:
-    """Where each key's run begins and ends; both 0 where there is none."""
+    """Where each key's run begins and ends; the same where there is none."""
     starts, ends = empty(keys.size, np.int32), empty(keys.size, np.int32)
     if isinstance(table, Dense):
         _look_up_dense(table.firsts, table.low, keys.view(np.uint64), starts, ends)
