@@ -49,12 +49,7 @@ def join(
     >>> tj.join(here, there, "l.power < r.power").sort_by("rack").to_pydict()["rack_right"]
     [7, 8, 8]
     """
-    call = JoinCall(on, how, window, order_by, suffix, options=options)
-    if is_spark(left) or is_spark(right):
-        from thetajoin.spark.frames import join_frames
-
-        return join_frames(left, right, call)
-    return _joined(left, right, call)
+    return joined(left, right, JoinCall(on, how, window, order_by, suffix, options=options))
 
 
 def join_batches(
@@ -108,11 +103,7 @@ def self_join(
     {'km': [5], 'fare': [9], 'km_right': [3], 'fare_right': [12]}
     """
     call = JoinCall(on, "inner", window, order_by, suffix, self_join=True, options=options)
-    if is_spark(df):
-        from thetajoin.spark.frames import join_frames
-
-        return join_frames(df, df, call)
-    return _joined(df, df, call)
+    return joined(df, df, call)
 
 
 @enough_memory(SMALLER)
@@ -226,11 +217,18 @@ def nearest(
     spec = Nearest.of(key, direction, tolerance, k, ties, order_by)
     condition = nearest_condition(by, on)
     call = JoinCall(condition, how, window, None, suffix, nearest=spec, options=options)
+    return joined(left, right, call)
+
+
+def joined(left: Any, right: Any, call: JoinCall) -> Any:
+    """What a call without aggregates gives, of the left table's kind."""
     if is_spark(left) or is_spark(right):
         from thetajoin.spark.frames import join_frames
 
         return join_frames(left, right, call)
-    return _joined(left, right, call)
+    kind = _kind(left, call)
+    compiled, batches = _prepare(left, right, call, kind)
+    return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
 
 
 def explain(
@@ -285,15 +283,6 @@ def is_spark(table: Any) -> bool:
     return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.")
 
 
-def _joined(left: Any, right: Any, call: JoinCall) -> Any:
-    """The join of two tables in this process, of the left one's kind."""
-    kind = _kind(left, call)
-    compiled, batches = _prepare(left, right, call, kind)
-    if call.nearest is not None:
-        return from_table(compiled.layout.table([nearest_of_tables(compiled, *batches)]), kind)
-    return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
-
-
 def _aggregated(left: Any, right: Any, call: JoinCall) -> Any:
     """The aggregates of two tables in this process, of the left one's kind."""
     kind = _kind(left, call)
@@ -335,6 +324,9 @@ def _prepare(
 def _run(
     compiled: CompiledJoin, batches: tuple[pa.RecordBatch, pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    if compiled.near_key is not None:
+        yield nearest_of_tables(compiled, *batches)
+        return
     state = JoinState(compiled)
     yield from state.run(*batches, last=True)
     yield from state.finish()
