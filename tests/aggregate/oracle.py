@@ -17,10 +17,18 @@ Value = Callable[[Row, Row], Any]
 
 
 def aggregated(
-    pairs: Sequence[Pair], groups: Sequence[Value], aggs: Sequence[tuple[str, Value | None]]
+    pairs: Sequence[Pair],
+    groups: Sequence[Value],
+    aggs: Sequence[tuple[str, Value | None]],
+    left: Sequence[Row] = (),
 ) -> dict[tuple[Any, ...], list[Any]]:
-    """Each group's aggregates; without groups there is one group even without pairs."""
+    """Each group's aggregates; without groups there is one group even without pairs.
+
+    The groups of the rows `left` are there too, whatever they match: groups are of that side then.
+    """
     found: dict[tuple[Any, ...], list[Pair]] = {} if groups else {(): []}
+    for l in left:
+        found.setdefault(tuple(_same(group(l, {})) for group in groups), [])
     for l, r in pairs:
         key = tuple(_same(group(l, r)) for group in groups)
         found.setdefault(key, []).append((l, r))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -79,12 +79,25 @@ class AggSpec:
     groups: tuple[Group, ...]
     terms: tuple[Term, ...]
     outputs: tuple[Output, ...]
+    # Whether a group of the left side is there even if no row of it has a match.
+    keeps_left: bool = False
 
     @property
     def schema(self) -> pa.Schema:
         """The result's columns."""
         columns: list[Group | Output] = [*self.groups, *self.outputs]
         return pa.schema([pa.field(c.name, c.type, metadata=c.mark) for c in columns])
+
+    def with_left_groups(self) -> AggSpec:
+        """The same with every group of the left side; one without groups has its row anyway."""
+        for group in self.groups:
+            if "r" in group.expr.sides():
+                raise OptionError(
+                    f"group_by has {group.expr} of the right side, which a left row without a "
+                    "match has none of: with how='left' group by columns of the left side, or "
+                    "group the result of join(how='left')"
+                )
+        return replace(self, keeps_left=bool(self.groups))
 
     def columns(self, side: str) -> set[str]:
         """The columns of a side that groups and terms are made from."""

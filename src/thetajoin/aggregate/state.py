@@ -141,6 +141,16 @@ class State:
             self.best[at] = []
             self.add_best(at, least, values, by_rank)
 
+    @property
+    def adds_nothing(self) -> bool:
+        """Whether another state would be the same with this one merged into it."""
+        kept = self.spec.keeps_left and self.size > 0
+        return not kept and not (self.pairs > 0).any()
+
+    def shown(self) -> State:
+        """The groups that a result has."""
+        return self if self.spec.keeps_left else self.seen()
+
     def seen(self) -> State:
         """Only groups with pairs; without groups, the one group stays."""
         if not self.spec.groups or bool((self.pairs > 0).all()):
@@ -221,7 +231,7 @@ class State:
 def merge(states: list[State]) -> State:
     """One state of several; groups with equal values become one."""
     spec = states[0].spec
-    filled = [state for state in states if (state.pairs > 0).any()]
+    filled = [state for state in states if not state.adds_nothing]
     if len(filled) < 2:
         only = filled[0] if filled else states[0]
         only.settle()
@@ -248,9 +258,9 @@ def merge(states: list[State]) -> State:
 
 
 def result(state: State) -> pa.Table:
-    """The result's columns; groups without pairs are left out."""
+    """The result's columns; groups without pairs are left out unless the query keeps them."""
     state.settle()
-    state = state.seen()
+    state = state.shown()
     columns = [*state.keys, *(_column(state, output) for output in state.spec.outputs)]
     schema = state.spec.schema
     cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]

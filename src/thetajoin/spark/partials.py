@@ -35,9 +35,9 @@ def partial_schema(spec: AggSpec) -> pa.Schema:
 
 
 def partial_batch(state: State) -> pa.RecordBatch:
-    """A state's groups with pairs, as such rows."""
+    """The groups that a state shows, as such rows."""
     state.settle()
-    state = state.seen()
+    state = state.shown()
     spec, schema = state.spec, partial_schema(state.spec)
     columns: list[Any] = [key.cast(schema.field(at).type) for at, key in enumerate(state.keys)]
     columns.append(pa.array(state.pairs))
