@@ -18,7 +18,7 @@ from thetajoin.engine.nearest import Nearest, nearest_condition
 from thetajoin.engine.nearest_state import nearest_of_tables
 from thetajoin.engine.serial import SerialIterator
 from thetajoin.engine.state import JoinState
-from thetajoin.errors import SchemaError, enough_memory
+from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
 from thetajoin.planner.plan import Plan, make_plan
 from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
@@ -134,10 +134,6 @@ def join_agg(
     call = JoinCall(
         on, window=window, order_by=order_by, group_by=group_by, aggs=aggs, options=options
     )
-    if is_spark(left) or is_spark(right):
-        from thetajoin.spark.aggregate import aggregate_frames
-
-        return aggregate_frames(left, right, call)
     return _aggregated(left, right, call)
 
 
@@ -172,10 +168,6 @@ def self_join_agg(
         aggs=aggs,
         options=options,
     )
-    if is_spark(df):
-        from thetajoin.spark.aggregate import aggregate_frames
-
-        return aggregate_frames(df, df, call)
     return _aggregated(df, df, call)
 
 
@@ -193,6 +185,8 @@ def nearest(
     ties: str = "first",
     order_by: str | None = None,
     how: str = "left",
+    group_by: Any = (),
+    aggs: Mapping[str, str] | None = None,
     window: Window | None = None,
     suffix: str = "_right",
     **options: Any,
@@ -205,6 +199,9 @@ def nearest(
     equal distance the "first" or "last", by `order_by` or as they come, or "all". how: "left"
     keeps left rows without a match; or "inner", "semi", "anti".
 
+    With `aggs`, and `group_by`, counts, sums, averages and extremes over these matches, as
+    `join_agg` gives them over all.
+
     Costs a sort of both sides. On a stream the key is the window's time, and a left row comes out
     once the watermark shows that no nearer row can come.
 
@@ -213,10 +210,17 @@ def nearest(
     >>> quotes = pa.table({"ts": [1, 4, 8], "symbol": ["A", "A", "B"], "bid": [10, 11, 20]})
     >>> tj.nearest(trades, quotes, key="ts", by="symbol").to_pydict()["bid"]
     [11, 11]
+    >>> aggs = {"n": "count(*)", "mean": "avg(r.bid)"}
+    >>> tj.nearest(trades, quotes, key="ts", k=2, group_by="l.ts", aggs=aggs).to_pydict()
+    {'ts': [5, 9], 'n': [2, 2], 'mean': [10.5, 15.5]}
     """
     spec = Nearest.of(key, direction, tolerance, k, ties, order_by)
     condition = nearest_condition(by, on)
     call = JoinCall(condition, how, window, None, suffix, nearest=spec, options=options)
+    if aggs is not None:
+        return _aggregated(left, right, replace(call, group_by=group_by, aggs=aggs))
+    if group_by:
+        raise OptionError(f"group_by={group_by!r} goes with aggs, such as aggs={{'n': 'count(*)'}}")
     return joined(left, right, call)
 
 
@@ -284,7 +288,11 @@ def is_spark(table: Any) -> bool:
 
 
 def _aggregated(left: Any, right: Any, call: JoinCall) -> Any:
-    """The aggregates of two tables in this process, of the left one's kind."""
+    """What a call with aggregates gives, of the left table's kind."""
+    if is_spark(left) or is_spark(right):
+        from thetajoin.spark.aggregate import aggregate_frames
+
+        return aggregate_frames(left, right, call)
     kind = _kind(left, call)
     batches = _batches(left, right, call, kind)
     config = AggConfig.of(call, *(batch.schema for batch in batches))
@@ -292,7 +300,7 @@ def _aggregated(left: Any, right: Any, call: JoinCall) -> Any:
         batch.select(schema.names)
         for batch, schema in zip(batches, (config.left_schema, config.right_schema), strict=True)
     ]
-    return from_table(result(config.aggregator().run(*needed)), kind)
+    return from_table(result(config.totals(*needed)), kind)
 
 
 def _kind(table: Any, call: JoinCall) -> Kind:

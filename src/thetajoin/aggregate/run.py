@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from thetajoin.aggregate.groups import DENSE
+from thetajoin.aggregate.nearest import nearest_totals
 from thetajoin.aggregate.pairs import PairTotals
 from thetajoin.aggregate.rows import SideRows
 from thetajoin.aggregate.segment import Refused, Segment
@@ -24,6 +26,8 @@ from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.intake import as_given, storage_schema
 from thetajoin.engine.joiner import See, make_probe, seeing, sort_probes
+from thetajoin.engine.layout import parse_how
+from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.options import Options
 from thetajoin.engine.parts import OTHER, SIDES, Part, Side, View
 from thetajoin.engine.rows import KeyedBatch, PartRows, Rows32
@@ -36,10 +40,12 @@ from thetajoin.index.head import Head
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.order import gather
+from thetajoin.limits import limits
 from thetajoin.predicate import condition_text
 from thetajoin.registry import AUTO, PO_JOIN
 from thetajoin.window.windows import CountWindow, FullHistory, Window
 
+AggHow = Literal["inner", "left"]
 # Segments a window's rows are in, at least: totals of a large one cost little more than of a small.
 # Units on Spark have more, because what they merge they must also write to files again.
 SEGMENTS = 2
@@ -63,6 +69,8 @@ class AggConfig:
     order_by: tuple[str, str] | None = None
     self_join: bool = False
     options: Options = field(default_factory=Options)
+    how: AggHow = "inner"
+    nearest: Nearest | None = None
 
     def __post_init__(self) -> None:
         if self.options.index not in (AUTO, PO_JOIN):
@@ -82,7 +90,7 @@ class AggConfig:
         """The query over two schemas that a call asks for, over the columns that it needs."""
         group_by = call.group_by
         return cls(
-            condition_text(call.on),
+            None if call.on is None and call.nearest is not None else condition_text(call.on),
             left,
             right,
             dict(group_by) if isinstance(group_by, dict) else group_by,
@@ -91,13 +99,16 @@ class AggConfig:
             order_by=call.order(),
             self_join=call.self_join,
             options=Options.parse(call.options),
+            how=_agg_how(call.how),
+            nearest=call.nearest,
         ).pruned()
 
     @cached_property
     def spec(self) -> AggSpec:
         """Groups and aggregates, checked."""
         schemas = (storage_schema(s) for s in (self.left_schema, self.right_schema))
-        return parse_aggregates(self.group_by, self.aggs, *schemas)
+        spec = parse_aggregates(self.group_by, self.aggs, *schemas)
+        return spec.with_left_groups() if self.how == "left" else spec
 
     def pruned(self) -> AggConfig:
         """The same over the columns that matter; every mistake is reported here.
@@ -112,6 +123,8 @@ class AggConfig:
             needed[side] |= spec.columns(side)
             if self.order_by is not None:
                 needed[side].add(self.order_by[SIDES.index(side)])
+        if self.nearest is not None and self.nearest.order_by is not None:
+            needed["r"].add(self.nearest.order_by)
         if self.self_join:
             needed = dict.fromkeys(SIDES, needed["l"] | needed["r"])
         schemas = [
@@ -137,10 +150,17 @@ class AggConfig:
             order_by=self.order_by,
             suffix=suffix,
             self_join=self.self_join,
+            nearest=self.nearest,
             options=self.options,
             segments=SEGMENTS,
         )
         return CompiledJoin(config)
+
+    def totals(self, left: pa.RecordBatch, right: pa.RecordBatch) -> State:
+        """The totals of two tables' matches."""
+        if self.nearest is not None:
+            return nearest_totals(self.join, self.spec, left, right)
+        return self.aggregator().run(left, right)
 
     def aggregator(self) -> Aggregator:
         """Ready for rows of these schemas."""
@@ -163,7 +183,7 @@ class Asking:
     @staticmethod
     def of(rows: SideRows, view: View, keyed: PartRows) -> Asking:
         """The rows that have keys, in an order that suits the index."""
-        keyed = sort_probes(view, keyed)
+        keyed = _sorted(view, keyed)
         codes = gather(rows.grouping.codes, keyed.rows)
         return Asking(rows, keyed.rows, make_probe(view, keyed, None), codes)
 
@@ -171,6 +191,20 @@ class Asking:
         """The same rows, of which each sees only some."""
         apart = None if see is None or see.apart is None else gather(see.apart, self.places)
         return replace(self, probe=seeing(self.probe, see, self.places), apart=apart)
+
+
+@dataclass(frozen=True)
+class LeftGroups:
+    """New left rows whose groups stay without a match; what these rows ask is added to them."""
+
+    rows: SideRows
+    state: State
+
+    @staticmethod
+    def of(table: pa.RecordBatch, spec: AggSpec) -> LeftGroups:
+        """Without any pairs yet."""
+        rows = SideRows(table, "l", spec)
+        return LeftGroups(rows, rows.state())
 
 
 class Aggregator:
@@ -181,6 +215,7 @@ class Aggregator:
         self.group_sides = {side for group in spec.groups for side in group.expr.sides()}
         self.needs_pairs = _across(spec)
         self._states: list[State] = []
+        self._left: LeftGroups | None = None
         self._pool: ThreadPoolExecutor | None = None
         # How often totals came without pairs, and how often not and why.
         self.asked = 0
@@ -197,17 +232,25 @@ class Aggregator:
 
     def totals(self, step: Step) -> State:
         """What a step's matches add to the totals; its rows are not stored yet."""
-        return self._totals(step.unlisted_meetings())
+        return self._totals(step.unlisted_meetings(), step.arrivals["l"].kept.table)
 
     def run_with(self, static: StaticJoin, rows: pa.RecordBatch) -> State:
         """What new rows add that meet a table; nothing of them is kept."""
-        return self._totals([static.meeting(rows)])
+        meeting = static.meeting(rows)
+        return self._totals([meeting], meeting.batch.table if meeting.side == "l" else None)
 
-    def _totals(self, meetings: Iterable[Meeting]) -> State:
+    def _totals(self, meetings: Iterable[Meeting], left: pa.RecordBatch | None) -> State:
+        """The totals of meetings; where left groups are kept, with those of the `left` rows."""
         self._states = [State.nothing(self.spec)]
+        self._left = None
+        if self.spec.keeps_left and left is not None and left.num_rows:
+            self._left = LeftGroups.of(left, self.spec)
         for meeting in meetings:
             self._meet(meeting)
         states, self._states = self._states, []
+        if self._left is not None:
+            states.append(self._left.state)
+            self._left = None
         return merge(states)
 
     def _pieces(self, rows: pa.RecordBatch) -> list[tuple[pa.RecordBatch, pa.RecordBatch]] | None:
@@ -242,6 +285,8 @@ class Aggregator:
             return
         rows = SideRows(batch.table, side, self.spec)
         state: State | None = None
+        if self._left is not None and batch.table is self._left.rows.table:
+            rows, state = self._left.rows, self._left.state
         for at, part in enumerate(self.join.parts):
             asking: Asking | None = None
             answering: Segment | None = None
@@ -269,7 +314,7 @@ class Aggregator:
                 else:
                     self.listed[refused.why] = self.listed.get(refused.why, 0) + 1
                     self._list(at, part, rows, batch, block, see)
-        if state is not None:
+        if state is not None and (self._left is None or state is not self._left.state):
             few = 2 * np.count_nonzero(state.pairs) < state.size
             self._states.append(state.seen() if few else state)
 
@@ -412,12 +457,35 @@ class Aggregator:
         return lambda work, items: list(pool.map(work, items))
 
 
+def _agg_how(how: str) -> AggHow:
+    """How unmatched left rows are taken; other kinds of join have no groups for theirs."""
+    with suppress(OptionError):
+        known = parse_how(how)
+        if known == "inner" or known == "left":
+            return known
+    raise OptionError(f"how={how!r}: aggregates over a join take how='inner' or how='left'")
+
+
 def _across(spec: AggSpec) -> str:
     """Why the pairs are needed whatever the condition; empty if they are not."""
     for expr in [*(g.expr for g in spec.groups), *(t.expr for t in spec.terms)]:
         if len(expr.sides()) == 2:
             return f"{expr} names both sides"
     return ""
+
+
+def _sorted(view: View, rows: PartRows) -> PartRows:
+    """Many rows in the order of a key they search for, so that near ones are searched together.
+
+    That of an equal key would leave the searches inside its runs without an order.
+    """
+    shape = view.shape
+    searched = (*shape.setters, *(() if shape.primary is None else (shape.primary,)))
+    if not shape.run or not searched:
+        return sort_probes(view, rows)
+    if len(rows) < limits.sorted_probes:
+        return rows
+    return rows.sorted_by(view.asks[searched[0]][0].probe_key)
 
 
 def _part_rows(block: Block, at: int, view: View) -> PartRows:

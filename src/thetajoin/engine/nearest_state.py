@@ -33,7 +33,10 @@ def nearest_of_tables(
 
 
 class NearestTable:
-    """A whole right table, indexed once, for left rows to find their nearest rows in."""
+    """A whole right table, indexed once, for left rows to find their nearest rows in.
+
+    rows: the table in the order that `find` numbers its rows in.
+    """
 
     def __init__(self, join: CompiledJoin, right: pa.RecordBatch) -> None:
         right = _in_order(join, right)
@@ -42,21 +45,26 @@ class NearestTable:
             times = join.times(batch.table, "r")
             numbers = Arrivals.dense(0, len(batch))
             block = join.new_store("r").block_of(batch, times, arrivals=numbers, mapper=mapper)
-        self._join, self._block, self._right = join, block, right
+        self._join, self._right = join, right
+        self.rows = block.table
         self._finder = NearestFinder(join, [block], in_order=True)
+
+    def find(self, left: KeyedBatch) -> Neighbours:
+        """Left rows and their nearest rows."""
+        return self._finder.find(left)
 
     def neighbours(self, left: KeyedBatch) -> pa.RecordBatch:
         """The rows of the table that are among the nearest of some left row."""
-        rows = np.unique(self._finder.find(left).row)
+        rows = np.unique(self.find(left).row)
         return self._right.take(pa.array(rows))
 
     def run(self, left: pa.RecordBatch) -> pa.RecordBatch:
         """The nearest matches of left rows, in their order."""
-        layout, how, block = self._join.layout, self._join.config.how, self._block
+        layout, how = self._join.layout, self._join.config.how
         batch = self._join.keyed(left, "l")
-        found = self._finder.find(batch)
+        found = self.find(batch)
         if how == "inner":
-            return layout.pairs(batch.table, found.left, block.table, found.row)
+            return layout.pairs(batch.table, found.left, self.rows, found.row)
         counts = np.bincount(found.left, minlength=len(batch))
         if how in ("semi", "anti"):
             alone = np.flatnonzero((counts > 0) == (how == "semi")).astype(np.int32)
@@ -64,11 +72,11 @@ class NearestTable:
         if counts.max(initial=0) <= 1:
             rows = np.full(len(batch), -1, np.int32)
             rows[found.left] = found.row
-            return layout.matched(batch.table, None, block.table, rows)
+            return layout.matched(batch.table, None, self.rows, rows)
         lefts = np.repeat(np.arange(len(batch), dtype=np.int32), np.maximum(counts, 1))
         rows = np.full(lefts.size, -1, np.int32)
         rows[(counts > 0)[lefts]] = found.row
-        return layout.matched(batch.table, lefts, block.table, rows)
+        return layout.matched(batch.table, lefts, self.rows, rows)
 
 
 class HeldNearest:
