@@ -360,6 +360,12 @@ class Compiler:
             after = self._after(text, where)
             return LastCall(left, right, arguments, False, after, self.kind)
         if near is not None:
+            if any(is_spark(side.table) and side.table.isStreaming for side in (left, right)):
+                raise query.source.error_at(
+                    r"\basof\b.*?\bjoin\b",
+                    "aggregates over an ASOF JOIN of a stream are not supported",
+                    "leave them out, and group the result (groupBy)",
+                )
             arguments["how"] = ref.how
             groups, aggs, after = self._grouped(text)
             grouping = Grouping(where, groups, aggs)
