@@ -29,7 +29,9 @@ TEXTS = {f"x{at}": text for at, text in enumerate(AGGS)}
 
 def expected(pairs: Any, groups: list[Any], how: str, left: list[Any]) -> Any:
     matched = [(l, r) for l, r in pairs if r is not None]
-    return aggregated(matched, groups, list(AGGS.values()), left if how == "left" and groups else ())
+    return aggregated(
+        matched, groups, list(AGGS.values()), left if how == "left" and groups else ()
+    )
 
 
 @examples(120)

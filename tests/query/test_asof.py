@@ -136,6 +136,10 @@ def run_one(query: str) -> list[tuple[Any, ...]]:
          "WHERE t.px < 4 WITHIN 4 ON ts", [(5, 1), (7, None), (9, 5)]),
         ("SELECT t.ts, q.ts FROM t ASOF JOIN q ON t.ts + 1 >= q.ts * 2 OFFSET 2",
          [(9, 5), (1, 1)]),
+        ("SELECT t.ts FROM t ASOF JOIN q ON ((t.symbol = q.symbol) AND (t.ts >= q.ts AND bid > 0))",
+         [(5,), (9,)]),
+        ("SELECT t.ts FROM t ASOF JOIN q ON (t.ts > q.ts) WHERE (t.ts < 9 AND (q.ts > 1))",
+         [(7,)]),
         ("SELECT DISTINCT q.symbol FROM t ASOF JOIN q ON t.ts <= q.ts ORDER BY 1",
          [("A",), ("B",)]),
         ("SELECT t.ts FROM t ASOF INNER JOIN q MATCH_CONDITION (t.ts < q.ts) ORDER BY 1",
@@ -192,7 +196,9 @@ def without_ties(seed: int) -> dict[str, pa.Table]:
     random = np.random.default_rng(seed)
     size = 300
     return {
-        "t": pa.table({"s": random.integers(0, 5, size), "ts": random.permutation(4 * size)[:size]}),
+        "t": pa.table(
+            {"s": random.integers(0, 5, size), "ts": random.permutation(4 * size)[:size]}
+        ),
         "q": pa.table(
             {
                 "s": random.integers(0, 6, size),
@@ -276,8 +282,8 @@ def test_mistakes(join, message):
 
 def test_match_condition_is_a_name_elsewhere():
     table = pa.table({"match_condition": [1, 2]})
-    query = "SELECT match_condition.match_condition AS asof FROM match_condition ASOF JOIN "
-    query += "match_condition b MATCH_CONDITION (match_condition.match_condition > b.match_condition)"
+    query = "SELECT a.match_condition AS asof FROM match_condition a ASOF JOIN match_condition "
+    query += "MATCH_CONDITION (a.match_condition > match_condition.match_condition)"
     assert tj.sql(query, match_condition=table).to_pydict() == {"asof": [1, 2]}
     pairs = tj.join(table, table, "l.match_condition < r.match_condition")
     assert pairs.num_rows == 1

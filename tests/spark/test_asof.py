@@ -70,9 +70,7 @@ def test_groups_of_both_sides(frames: tuple[Any, Any]) -> None:
     near = Near(("t", "t"), "backward", None, 1, "all")
     pairs = naive.naive_nearest(L, R, None, near, how="inner")
     groups = [lambda l, r: l["c"], lambda l, r: r["d"]]
-    got = tj.nearest(
-        *frames, key="t", ties="all", how="inner", group_by=["l.c", "r.d"], aggs=TEXTS
-    )
+    got = tj.nearest(*frames, key="t", ties="all", how="inner", group_by=["l.c", "r.d"], aggs=TEXTS)
     assert_same(got.toArrow(), aggregated(pairs, groups, list(AGGS.values())), 2)
 
 
@@ -143,6 +141,6 @@ def test_sql_on_streams(streams: Streams) -> None:
     ]:  # fmt: skip
         with pytest.raises(tj.ThetaJoinError, match=message):
             tj.sql(wrong, x=l, y=r)
+    window = tj.TimeWindow("5 seconds", time="t")
     with pytest.raises(tj.ThetaJoinError, match="nearest with aggs is for tables"):
-        window = tj.TimeWindow("5 seconds", time="t")
         tj.nearest(l, r, key="t", ties="all", aggs={"n": "count(*)"}, window=window)

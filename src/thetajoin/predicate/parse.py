@@ -87,8 +87,8 @@ def _dialect() -> type[Dialect]:
     """Spark's dialect with functions left as typed, '' as a quote inside a string, and ASOF JOIN's
     MATCH_CONDITION, which stays a name wherever nothing but a name can stand.
     """
+    from sqlglot import TokenType
     from sqlglot.dialects.spark import Spark
-    from sqlglot.tokens import TokenType
 
     parser: Any = Spark.Parser
     special = {name: parser.FUNCTION_PARSERS[name] for name in _SPECIAL}

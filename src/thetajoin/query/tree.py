@@ -88,7 +88,10 @@ def conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
     """The conditions that are ANDed in one; none where there is none."""
     if tree is None:
         return []
-    return [part.unnest() for part in tree.flatten()] if isinstance(tree, exp.And) else [tree]
+    tree = tree.unnest()
+    if not isinstance(tree, exp.And):
+        return [tree]
+    return [one for part in tree.flatten() for one in conjuncts(part)]
 
 
 def read_query(
