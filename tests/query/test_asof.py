@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections import Counter
 from typing import Any
@@ -17,6 +18,7 @@ import thetajoin as tj
 from aggregate.oracle import aggregated, assert_same
 from naive import Near
 from strategies import examples, left_rows, left_table, right_rows, right_table
+from thetajoin.query.run import compile_query
 
 HOWS = {"inner": "", "left": "LEFT ", "semi": "SEMI ", "anti": "ANTI "}
 MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
@@ -293,3 +295,19 @@ def test_the_first_of_rows_with_equal_keys():
     twice = pa.table({"symbol": ["A", "A"], "ts": [3, 3], "bid": [1, 2]})
     query = "SELECT t.ts, bid FROM t ASOF JOIN q USING (symbol, ts)"
     assert tj.sql(query, t=T, q=twice).to_pydict() == {"ts": [5, 9], "bid": [1, 1]}
+
+
+def test_intervals_of_time():
+    base = dt.datetime(2024, 1, 1)
+    times = [base + dt.timedelta(seconds=n) for n in (0, 10, 20)]
+    trades, quotes = pa.table({"ts": times}), pa.table({"ts": times, "n": [1, 2, 3]})
+    query = "SELECT n FROM t ASOF LEFT JOIN q ON t.ts - INTERVAL 5 SECONDS >= q.ts ORDER BY t.ts"
+    assert tj.sql(query, t=trades, q=quotes).to_pydict() == {"n": [None, 1, 2]}
+    query = "SELECT n FROM t ASOF LEFT JOIN q ON t.ts > q.ts WITHIN 10 seconds ORDER BY t.ts"
+    assert tj.sql(query, t=trades, q=quotes).to_pydict() == {"n": [None, 1, 2]}
+
+
+def test_nothing_to_explain():
+    query = "SELECT t.ts FROM t ASOF JOIN q ON t.ts >= q.ts"
+    with pytest.raises(tj.ThetaJoinError, match="an ASOF JOIN has no plan to choose from"):
+        compile_query(query, {"t": T, "q": Q}).explain()
