@@ -18,7 +18,7 @@ from thetajoin.engine.nearest import Nearest, nearest_condition
 from thetajoin.engine.nearest_state import nearest_of_tables
 from thetajoin.engine.one_shot import join_tables
 from thetajoin.engine.serial import SerialIterator
-from thetajoin.errors import SchemaError, enough_memory
+from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
 from thetajoin.planner.plan import Plan, make_plan
 from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
@@ -49,12 +49,7 @@ def join(
     >>> tj.join(here, there, "l.power < r.power").sort_by("rack").to_pydict()["rack_right"]
     [7, 8, 8]
     """
-    call = JoinCall(on, how, window, order_by, suffix, options=options)
-    if is_spark(left) or is_spark(right):
-        from thetajoin.spark.frames import join_frames
-
-        return join_frames(left, right, call)
-    return _joined(left, right, call)
+    return joined(left, right, JoinCall(on, how, window, order_by, suffix, options=options))
 
 
 def join_batches(
@@ -108,11 +103,7 @@ def self_join(
     {'km': [5], 'fare': [9], 'km_right': [3], 'fare_right': [12]}
     """
     call = JoinCall(on, "inner", window, order_by, suffix, self_join=True, options=options)
-    if is_spark(df):
-        from thetajoin.spark.frames import join_frames
-
-        return join_frames(df, df, call)
-    return _joined(df, df, call)
+    return joined(df, df, call)
 
 
 @enough_memory(SMALLER)
@@ -149,10 +140,6 @@ def join_agg(
     {'rack': ['a', 'b'], 'n': [0, 1], 'most': [None, 20]}
     """
     call = JoinCall(on, how, window, order_by, group_by=group_by, aggs=aggs, options=options)
-    if is_spark(left) or is_spark(right):
-        from thetajoin.spark.aggregate import aggregate_frames
-
-        return aggregate_frames(left, right, call)
     return _aggregated(left, right, call)
 
 
@@ -187,10 +174,6 @@ def self_join_agg(
         aggs=aggs,
         options=options,
     )
-    if is_spark(df):
-        from thetajoin.spark.aggregate import aggregate_frames
-
-        return aggregate_frames(df, df, call)
     return _aggregated(df, df, call)
 
 
@@ -208,6 +191,8 @@ def nearest(
     ties: str = "first",
     order_by: str | None = None,
     how: str = "left",
+    group_by: Any = (),
+    aggs: Mapping[str, str] | None = None,
     window: Window | None = None,
     suffix: str = "_right",
     **options: Any,
@@ -220,6 +205,9 @@ def nearest(
     equal distance the "first" or "last", by `order_by` or as they come, or "all". how: "left"
     keeps left rows without a match; or "inner", "semi", "anti".
 
+    With `aggs`, and `group_by`, counts, sums, averages and extremes over these matches, as
+    `join_agg` gives them over all.
+
     Costs a sort of both sides. On a stream the key is the window's time, and a left row comes out
     once the watermark shows that no nearer row can come.
 
@@ -228,15 +216,29 @@ def nearest(
     >>> quotes = pa.table({"ts": [1, 4, 8], "symbol": ["A", "A", "B"], "bid": [10, 11, 20]})
     >>> tj.nearest(trades, quotes, key="ts", by="symbol").to_pydict()["bid"]
     [11, 11]
+    >>> aggs = {"n": "count(*)", "mean": "avg(r.bid)"}
+    >>> tj.nearest(trades, quotes, key="ts", k=2, group_by="l.ts", aggs=aggs).to_pydict()
+    {'ts': [5, 9], 'n': [2, 2], 'mean': [10.5, 15.5]}
     """
     spec = Nearest.of(key, direction, tolerance, k, ties, order_by)
     condition = nearest_condition(by, on)
     call = JoinCall(condition, how, window, None, suffix, nearest=spec, options=options)
+    if aggs is not None:
+        return _aggregated(left, right, replace(call, group_by=group_by, aggs=aggs))
+    if group_by:
+        raise OptionError(f"group_by={group_by!r} goes with aggs, such as aggs={{'n': 'count(*)'}}")
+    return joined(left, right, call)
+
+
+def joined(left: Any, right: Any, call: JoinCall) -> Any:
+    """What a call without aggregates gives, of the left table's kind."""
     if is_spark(left) or is_spark(right):
         from thetajoin.spark.frames import join_frames
 
         return join_frames(left, right, call)
-    return _joined(left, right, call)
+    kind = _kind(left, call)
+    compiled, batches = _prepare(left, right, call, kind)
+    return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
 
 
 def explain(
@@ -296,17 +298,12 @@ def is_spark(table: Any) -> bool:
     return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.")
 
 
-def _joined(left: Any, right: Any, call: JoinCall) -> Any:
-    """The join of two tables in this process, of the left one's kind."""
-    kind = _kind(left, call)
-    compiled, batches = _prepare(left, right, call, kind)
-    if call.nearest is not None:
-        return from_table(compiled.layout.table(nearest_of_tables(compiled, *batches)), kind)
-    return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
-
-
 def _aggregated(left: Any, right: Any, call: JoinCall) -> Any:
-    """The aggregates of two tables in this process, of the left one's kind."""
+    """What a call with aggregates gives, of the left table's kind."""
+    if is_spark(left) or is_spark(right):
+        from thetajoin.spark.aggregate import aggregate_frames
+
+        return aggregate_frames(left, right, call)
     kind = _kind(left, call)
     batches = _batches(left, right, call, kind)
     config = AggConfig.of(call, *(batch.schema for batch in batches))
@@ -314,7 +311,7 @@ def _aggregated(left: Any, right: Any, call: JoinCall) -> Any:
         batch.select(schema.names)
         for batch, schema in zip(batches, (config.left_schema, config.right_schema), strict=True)
     ]
-    return from_table(result(config.aggregator().run(*needed)), kind)
+    return from_table(result(config.totals(*needed)), kind)
 
 
 def _kind(table: Any, call: JoinCall) -> Kind:
@@ -346,6 +343,9 @@ def _prepare(
 def _run(
     compiled: CompiledJoin, batches: tuple[pa.RecordBatch, pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    if compiled.near_key is not None:
+        yield from nearest_of_tables(compiled, *batches)
+        return
     yield from join_tables(compiled, *batches)
 
 

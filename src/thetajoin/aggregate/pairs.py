@@ -17,9 +17,14 @@ Positions = NDArray[np.int32]
 
 
 class PairTotals:
-    """Adds up pairs of two sides' rows, a chunk at a time."""
+    """Adds up pairs of two sides' rows, a chunk at a time.
 
-    def __init__(self, spec: AggSpec, probing: SideRows, stored: SideRows) -> None:
+    dense: up to so many groups that there may be, each has its place from the start.
+    """
+
+    def __init__(
+        self, spec: AggSpec, probing: SideRows, stored: SideRows, dense: int = DENSE
+    ) -> None:
         self.spec = spec
         self._sides = (probing, stored)
         self._own_groups = any(len(group.expr.sides()) == 2 for group in spec.groups)
@@ -28,7 +33,7 @@ class PairTotals:
         size = 1
         for rows in self._sides:
             size *= 1 if self._own_groups else rows.grouping.size
-        if not self._own_groups and size <= DENSE:
+        if not self._own_groups and size <= dense:
             self._dense = self._state(np.arange(size))
 
     def _state(self, codes: Int64) -> State:

@@ -63,3 +63,13 @@ class SideRows:
         if other is not None:
             keys |= other.keys(np.full(size, group, np.int64))
         return State.empty(self.spec, [keys[at] for at in sorted(keys)], size)
+
+
+def row_totals(table: pa.RecordBatch, spec: AggSpec) -> State:
+    """The totals of rows as they are, each once; what they are about is the left side."""
+    rows = SideRows(table, "l", spec)
+    state, codes = rows.state(), rows.grouping.codes
+    state.pairs += np.bincount(codes, minlength=state.size)
+    state.add_rows(codes, np.ones(table.num_rows, np.int64), rows.arrays())
+    state.settle()
+    return state

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.aggregate.groups import DENSE
+from thetajoin.aggregate.nearest import nearest_totals
 from thetajoin.aggregate.pairs import PairTotals
 from thetajoin.aggregate.rows import SideRows
 from thetajoin.aggregate.segment import Refused, Segment
@@ -26,6 +27,7 @@ from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.intake import as_given, storage_schema
 from thetajoin.engine.joiner import See, make_probe, seeing, sort_probes
 from thetajoin.engine.layout import parse_how
+from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.options import Options
 from thetajoin.engine.parts import OTHER, SIDES, Part, Side, View
 from thetajoin.engine.rows import KeyedBatch, PartRows, Rows32
@@ -68,6 +70,7 @@ class AggConfig:
     self_join: bool = False
     options: Options = field(default_factory=Options)
     how: AggHow = "inner"
+    nearest: Nearest | None = None
 
     def __post_init__(self) -> None:
         if self.options.index not in (AUTO, PO_JOIN):
@@ -87,7 +90,7 @@ class AggConfig:
         """The query over two schemas that a call asks for, over the columns that it needs."""
         group_by = call.group_by
         return cls(
-            condition_text(call.on),
+            None if call.on is None and call.nearest is not None else condition_text(call.on),
             left,
             right,
             dict(group_by) if isinstance(group_by, dict) else group_by,
@@ -97,6 +100,7 @@ class AggConfig:
             self_join=call.self_join,
             options=Options.parse(call.options),
             how=_agg_how(call.how),
+            nearest=call.nearest,
         ).pruned()
 
     @cached_property
@@ -119,6 +123,8 @@ class AggConfig:
             needed[side] |= spec.columns(side)
             if self.order_by is not None:
                 needed[side].add(self.order_by[SIDES.index(side)])
+        if self.nearest is not None and self.nearest.order_by is not None:
+            needed["r"].add(self.nearest.order_by)
         if self.self_join:
             needed = dict.fromkeys(SIDES, needed["l"] | needed["r"])
         schemas = [
@@ -144,10 +150,17 @@ class AggConfig:
             order_by=self.order_by,
             suffix=suffix,
             self_join=self.self_join,
+            nearest=self.nearest,
             options=self.options,
             segments=SEGMENTS,
         )
         return CompiledJoin(config)
+
+    def totals(self, left: pa.RecordBatch, right: pa.RecordBatch) -> State:
+        """The totals of two tables' matches."""
+        if self.nearest is not None:
+            return nearest_totals(self.join, self.spec, left, right)
+        return self.aggregator().run(left, right)
 
     def aggregator(self) -> Aggregator:
         """Ready for rows of these schemas."""

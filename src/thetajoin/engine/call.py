@@ -43,7 +43,10 @@ class JoinCall:
         """The window; a table without one is taken whole, a stream needs one."""
         if self.window is None and not streaming:
             return FullHistory()
-        return check_window(self.window)
+        window = check_window(self.window)
+        if self.nearest is None:
+            return window
+        return nearest_window(window, self.nearest, streaming=False)
 
     def order(self) -> tuple[str, str] | None:
         """The columns that order the rows of both sides; those of a self-join have one order."""
@@ -57,15 +60,12 @@ class JoinCall:
 
     def config(self, left: pa.Schema, right: pa.Schema, *, streaming: bool = False) -> JoinConfig:
         """The join of two schemas that this asks for; refuses arguments that are wrong."""
-        window = self.checked_window(streaming=streaming)
-        if self.nearest is not None:
-            window = nearest_window(window, self.nearest, streaming=False)
         return JoinConfig(
             self.on,
             left,
             right,
             how=parse_how(self.how) if self.nearest is None else nearest_how(self.how),
-            window=window,
+            window=self.checked_window(streaming=streaming),
             order_by=self.order(),
             suffix=self.suffix,
             self_join=self.self_join,

@@ -36,7 +36,10 @@ def nearest_of_tables(
 
 
 class NearestTable:
-    """A whole right table, indexed once, for left rows to find their nearest rows in."""
+    """A whole right table, indexed once, for left rows to find their nearest rows in.
+
+    rows: the table in the order that `find` numbers its rows in.
+    """
 
     def __init__(self, join: CompiledJoin, right: pa.RecordBatch) -> None:
         right = _in_order(join, right)
@@ -45,12 +48,16 @@ class NearestTable:
             times = join.times(batch.table, "r")
             numbers = Arrivals.dense(0, len(batch))
             block = join.new_store("r").block_of(batch, times, arrivals=numbers, mapper=mapper)
-        self._join, self._block, self._right = join, block, right
+        self._join, self._right, self.rows = join, right, block.table
         self._finder = NearestFinder(join, [block], in_order=True, threads=1)
+
+    def find(self, left: KeyedBatch) -> Neighbours:
+        """Left rows and their nearest rows."""
+        return self._finder.find(left)
 
     def neighbours(self, left: KeyedBatch) -> pa.RecordBatch:
         """The rows of the table that are among the nearest of some left row."""
-        rows = np.unique(self._finder.find(left).row)
+        rows = np.unique(self.find(left).row)
         return self._right.take(pa.array(rows))
 
     def run(self, left: pa.RecordBatch) -> list[pa.RecordBatch]:
@@ -63,9 +70,9 @@ class NearestTable:
             return list(pool.map(self._matched, [left.slice(a, b - a) for a, b in pairwise(cuts)]))
 
     def _matched(self, left: pa.RecordBatch) -> pa.RecordBatch:
-        layout, how, block = self._join.layout, self._join.config.how, self._block
+        layout, how, right = self._join.layout, self._join.config.how, self.rows
         batch = self._join.keyed(left, "l")
-        found = self._finder.find(batch)
+        found = self.find(batch)
         counts = np.bincount(found.left, minlength=len(batch))
         if how in ("semi", "anti"):
             alone = np.flatnonzero((counts > 0) == (how == "semi")).astype(np.int32)
@@ -74,17 +81,17 @@ class NearestTable:
             rows = np.full(len(batch), -1, np.int32)
             rows[found.left] = found.row
             if how == "left":
-                return layout.matched(batch.table, None, block.table, rows)
+                return layout.matched(batch.table, None, right, rows)
             lefts = np.flatnonzero(counts).astype(np.int32)
-            return layout.pairs(batch.table, lefts, block.table, rows[lefts])
+            return layout.pairs(batch.table, lefts, right, rows[lefts])
         order = order_of(found.left.astype(np.int64))
         lefts, matches = gather(found.left, order), gather(found.row, order)
         if how == "inner":
-            return layout.pairs(batch.table, lefts, block.table, matches)
+            return layout.pairs(batch.table, lefts, right, matches)
         lefts = np.repeat(np.arange(len(batch), dtype=np.int32), np.maximum(counts, 1))
         rows = np.full(lefts.size, -1, np.int32)
         rows[(counts > 0)[lefts]] = matches
-        return layout.matched(batch.table, lefts, block.table, rows)
+        return layout.matched(batch.table, lefts, right, rows)
 
 
 class HeldNearest:

@@ -84,18 +84,28 @@ def parse(source: Source) -> exp.Expr:
 
 @cache
 def _dialect() -> type[Dialect]:
-    """Spark's dialect with functions left as typed, and '' as a quote inside a string."""
+    """Spark's dialect with functions left as typed, '' as a quote inside a string, and ASOF JOIN's
+    MATCH_CONDITION, which stays a name wherever nothing but a name can stand.
+    """
+    from sqlglot import TokenType
     from sqlglot.dialects.spark import Spark
 
     parser: Any = Spark.Parser
     special = {name: parser.FUNCTION_PARSERS[name] for name in _SPECIAL}
+    match = TokenType.MATCH_CONDITION
+    tokens = {
+        "STRING_ESCAPES": ["\\", "'"],
+        "KEYWORDS": {**Spark.Tokenizer.KEYWORDS, "MATCH_CONDITION": match},
+    }
+    parsing = {
+        "FUNCTIONS": {},
+        "NO_PAREN_FUNCTIONS": {},
+        "FUNCTION_PARSERS": special,
+        "ID_VAR_TOKENS": {*parser.ID_VAR_TOKENS, match},
+    }
     parts = {
-        "Tokenizer": type("Tokenizer", (Spark.Tokenizer,), {"STRING_ESCAPES": ["\\", "'"]}),
-        "Parser": type(
-            "Parser",
-            (parser,),
-            {"FUNCTIONS": {}, "NO_PAREN_FUNCTIONS": {}, "FUNCTION_PARSERS": special},
-        ),
+        "Tokenizer": type("Tokenizer", (Spark.Tokenizer,), tokens),
+        "Parser": type("Parser", (parser,), parsing),
     }
     return type("ThetaJoin", (Spark,), parts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.aggregate.groups import group_rows
+from thetajoin.aggregate.rows import row_totals
+from thetajoin.aggregate.spec import parse_aggregates
+from thetajoin.aggregate.state import result
 from thetajoin.api import is_spark
 from thetajoin.batch.dtypes import mark_of
 from thetajoin.batch.keys import BytesKey, Int64, encode
@@ -196,6 +199,27 @@ def filtered(table: Any, where: str) -> Any:
             return table.where(where)
     batch = to_batch(table, "joined")
     return pa.table(Values(batch.schema).where(where, batch))
+
+
+def with_column(table: Any, name: str, text: str) -> Any:
+    """A table, or a Spark DataFrame, with an expression over its columns as one more column."""
+    if is_spark(table):
+        from thetajoin.spark.failures import plain_errors
+
+        with plain_errors("in the query"):
+            return table.selectExpr("*", f"{text} AS {backquoted(name)}")
+    batch = to_batch(table, "joined")
+    return pa.table(batch).append_column(name, Values(batch.schema).of(text, batch))
+
+
+def grouped(table: Any, group_by: Mapping[str, str], aggs: Mapping[str, str]) -> Any:
+    """Aggregates over the rows of a table, or of a Spark DataFrame, by group."""
+    if is_spark(table):
+        from thetajoin.spark.listed import grouped_rows
+
+        return grouped_rows(table, group_by, aggs)
+    batch = to_batch(table, "joined")
+    return result(row_totals(batch, parse_aggregates(group_by, aggs, batch.schema, pa.schema([]))))
 
 
 def distinct(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ from thetajoin.api import (
     is_spark,
     join,
     join_agg,
+    joined,
     open_join,
     self_join,
     self_join_agg,
@@ -20,7 +21,8 @@ from thetajoin.api import (
 from thetajoin.batch.dtypes import unmarked
 from thetajoin.batch.tables import from_table, to_batch
 from thetajoin.engine.call import JoinCall
-from thetajoin.query.after import After, cut
+from thetajoin.errors import OptionError
+from thetajoin.query.after import After, cut, filtered, grouped
 from thetajoin.query.text import not_too_deep
 
 
@@ -33,8 +35,28 @@ class Relation:
 
 
 @dataclass(frozen=True)
+class Grouping:
+    """Aggregates over an as-of join's rows, of which there are no more than are listed anyway.
+
+    where: which of the rows are there at all.
+    """
+
+    where: str | None
+    group_by: dict[str, str]
+    aggs: dict[str, str]
+
+    def of(self, found: Any) -> Any:
+        """The totals of rows."""
+        kept = found if self.where is None else filtered(found, self.where)
+        return grouped(kept, self.group_by, self.aggs)
+
+
+@dataclass(frozen=True)
 class LastCall:
-    """The last call a query comes down to, and what is done with its result."""
+    """The last call a query comes down to, and what is done with its result.
+
+    aggregated: the call gives totals by group, or, if there is a grouping, that does.
+    """
 
     left: Relation
     right: Relation
@@ -43,6 +65,7 @@ class LastCall:
     after: After
     kind: Any
     self_join: bool = False
+    grouping: Grouping | None = None
 
     def run(self) -> Any:
         """The whole result, of the first table's kind."""
@@ -63,6 +86,9 @@ class LastCall:
     def _called(self) -> Any:
         """What the call itself gives."""
         left, right, arguments = self.left.table, self.right.table, self.arguments
+        if "nearest" in arguments:
+            found = joined(left, right, JoinCall(**arguments))
+            return found if self.grouping is None else self.grouping.of(found)
         if not self.self_join:
             return (join_agg if self.aggregated else join)(left, right, **arguments)
         if self.aggregated:
@@ -94,4 +120,9 @@ class LastCall:
 
     def explain(self) -> Any:
         """The plan of that call."""
+        if "nearest" in self.arguments:
+            raise OptionError(
+                "an ASOF JOIN has no plan to choose from: both sides are sorted by the key, and "
+                "each left row is looked up"
+            )
         return explain(self.left.table, self.right.table, **self.arguments)

@@ -20,11 +20,16 @@ Names = dict[tuple[str, str], str]
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a query's tables, by alias; `hidden` tables may not be named, and why."""
+    """The columns of a query's tables, by alias; `hidden` tables may not be named, and why.
+
+    merged: columns, in lower case, that a name without a table does not mean: USING made them one
+    with those on their left.
+    """
 
     source: Source
     every: dict[str, pa.Schema]
     hidden: dict[str, str] = field(default_factory=dict)
+    merged: frozenset[tuple[str, str]] = frozenset()
 
     def hiding(self, hidden: dict[str, str]) -> Columns:
         """The same tables, of which some may not be named here."""
@@ -52,6 +57,7 @@ class Columns:
             name, fields = parts[1], parts[2:]
         else:
             owners = [a for a, schema in schemas.items() if _find(schema.names, name)]
+            owners = [a for a in owners if (a, name.lower()) not in self.merged]
             if len(parts) > 1 and not owners:
                 known = nearest(name, schemas)
                 raise source.error(f"unknown table {name!r} in the query", node, known)
@@ -67,6 +73,14 @@ class Columns:
             known_names = names or [n for s in schemas.values() for n in s.names]
             raise source.error(f"unknown column {name!r}", node, nearest(name, known_names))
         return (owners[0], real), fields
+
+    def plain(self, tree: exp.Expr) -> tuple[str, str] | None:
+        """The table and column that an expression is, if it is nothing more than a column."""
+        tree = tree.unnest()
+        if not isinstance(tree, exp.Column):
+            return None
+        key, fields = self._resolved(tree)
+        return None if fields else key
 
     def tables(self, tree: exp.Expr) -> set[str]:
         """The tables that an expression is about."""

@@ -9,17 +9,22 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from thetajoin.api import is_spark, join
+from thetajoin.api import is_spark, joined
 from thetajoin.batch.tables import to_batch
-from thetajoin.errors import WindowError, nearest
+from thetajoin.engine.call import JoinCall
+from thetajoin.engine.nearest import Nearest
+from thetajoin.errors import WindowError, enough_memory, nearest
 from thetajoin.predicate.render import backquoted
-from thetajoin.query.after import After, Order, filtered
-from thetajoin.query.call import LastCall, Relation
+from thetajoin.query.after import After, Order, filtered, with_column
+from thetajoin.query.asof import read_asof
+from thetajoin.query.call import Grouping, LastCall, Relation
 from thetajoin.query.columns import Columns, Names, schema_of
 from thetajoin.query.place import place
 from thetajoin.query.text import WindowClause
-from thetajoin.query.tree import Query, TableRef, is_aggregate
+from thetajoin.query.tree import Query, TableRef, conjuncts, is_aggregate
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
+
+Text = Callable[[exp.Expr], str]
 
 
 class Compiler:
@@ -37,7 +42,16 @@ class Compiler:
         self.tables, self.kind = tables, kind
         self.aliases = [ref.alias.lower() for ref in query.tables]
         schemas = map(schema_of, tables)
-        every = Columns(query.source, dict(zip(self.aliases, schemas, strict=True)))
+        merged = {
+            (alias, column.name.lower())
+            for alias, ref in zip(self.aliases, query.tables, strict=True)
+            for column in ref.using
+        }
+        every = Columns(
+            query.source,
+            dict(zip(self.aliases, schemas, strict=True)),
+            merged=frozenset(merged),
+        )
         self.names = every.unique()
         self.unseen = {
             alias: f"gives no columns: a {ref.how.upper()} JOIN has those of the tables before it"
@@ -48,6 +62,11 @@ class Compiler:
         self.columns = every.hiding(self.unseen)
         if self._windowed and len(tables) > 2:
             raise WindowError("a window is for a query of two tables, and this one has more")
+        self.asof = {
+            at: read_asof(ref, self._columns_of_on(at))
+            for at, ref in enumerate(query.tables)
+            if ref.asof
+        }
 
     @property
     def _windowed(self) -> bool:
@@ -70,16 +89,68 @@ class Compiler:
         for at, ref in enumerate(query.tables[1:], 1):
             other = self._relation(at, needed, of_table[at])
             scope = self._columns_of_on(at)
-            texts = [scope.text(c, relation.names, other.names) for c in self._conjuncts(ref.on)]
+            texts = [scope.text(c, relation.names, other.names) for c in self._on(at)]
+            near = None
+            if at in self.asof:
+                relation, other, near = self._keyed(at, relation, other)
+                texts.append(self.asof[at].compared(*near.key))
             texts += [self.columns.text(c, relation.names, other.names) for c in on[at]]
             self._check_joined(ref, texts)
             if at + 1 == len(query.tables):
                 shown = {**relation.names, **other.names}
-                return self._last(ref, relation, other, texts, shown, after_join[at])
-            joined = join(relation.table, other.table, texts, how=ref.how)
+                return self._last(ref, relation, other, texts, shown, after_join[at], near)
+            with enough_memory("join fewer rows at a time"):
+                found = joined(relation.table, other.table, JoinCall(texts, ref.how, nearest=near))
             shown = {} if ref.how in ("semi", "anti") else other.names
-            relation = self._filtered(Relation(joined, {**relation.names, **shown}), after_join[at])
+            relation = self._filtered(Relation(found, {**relation.names, **shown}), after_join[at])
         raise AssertionError("a query has two tables")
+
+    def _on(self, at: int) -> list[exp.Expr]:
+        """The conditions of a table's join, but for the key of an as-of join."""
+        return self.asof[at].rest if at in self.asof else conjuncts(self.query.tables[at].on)
+
+    def _key_operands(self, at: int) -> tuple[exp.Expr, ...]:
+        asof = self.asof.get(at)
+        return () if asof is None else (asof.left, asof.right)
+
+    def _keyed(
+        self, at: int, left: Relation, right: Relation
+    ) -> tuple[Relation, Relation, Nearest]:
+        """Both relations with the columns that a table's as-of join goes by, and how it does."""
+        asof, scope = self.asof[at], self._columns_of_on(at)
+        left, left_key = self._with_key(left, asof.left, scope, f"_key_{at}_left")
+        right, right_key = self._with_key(right, asof.right, scope, f"_key_{at}_right")
+        order_by = None
+        if is_spark(right.table) and self.query.tables[at].how not in ("semi", "anti"):
+            from thetajoin.spark.columns import with_order
+
+            order_by = self._free(f"_order_{at}")
+            right = replace(right, table=with_order(right.table, order_by))
+        return left, right, Nearest((left_key, right_key), asof.direction, order_by=order_by)
+
+    def _with_key(
+        self, relation: Relation, tree: exp.Expr, scope: Columns, name: str
+    ) -> tuple[Relation, str]:
+        """The relation with an operand of an as-of join as a column, and what that is called."""
+        column = scope.plain(tree)
+        if column is not None:
+            return relation, relation.names[column]
+        if self._windowed:
+            raise self.query.source.error(
+                "the key of an as-of join under a window is a column",
+                tree,
+                "make it one in a query in FROM",
+            )
+        name = self._free(name)
+        text = scope.text(tree, relation.names)
+        return replace(relation, table=with_column(relation.table, name, text)), name
+
+    def _free(self, name: str) -> str:
+        """A name that no column has."""
+        taken = {known.lower() for known in self.names.values()}
+        while name in taken:
+            name += "_"
+        return name
 
     def _check_joined(self, ref: TableRef, texts: list[str]) -> None:
         if not texts:
@@ -101,6 +172,11 @@ class Compiler:
 
     def _self_call(self) -> LastCall:
         ref = self.query.tables[1]
+        if ref.asof:
+            raise self.query.source.error(
+                f"an as-of join of {ref.name!r} with itself has no window",
+                hint="give the table under two names",
+            )
         if ref.how != "inner":
             raise self.query.source.error(
                 f"{ref.name!r} with itself under a window is an inner join, not {ref.how}",
@@ -112,7 +188,7 @@ class Compiler:
         table = self.tables[0]
         table = table.select(*map(backquoted, mine)) if is_spark(table) else table.select(mine)
         left, right = (Relation(table, {(a, name): name for name in mine}) for a in self.aliases)
-        conditions = self._conjuncts(ref.on) + self._conjuncts(self.query.where)
+        conditions = conjuncts(ref.on) + conjuncts(self.query.where)
         texts = [self.columns.text(c, left.names, right.names) for c in conditions]
         self._check_joined(ref, texts)
         suffix, taken = "_right", {name.lower() for name in mine}
@@ -125,11 +201,13 @@ class Compiler:
 
     def _placed(self) -> tuple[list[list[exp.Expr]], ...]:
         """The conditions of WHERE by where they are applied: in ON, after a join, on a table."""
-        hows = [ref.how for ref in self.query.tables]
+        # Rows that were not there would leave an as-of join with others that are nearest then: what
+        # is about its right side stays above it, as with a left join.
+        hows = ["left" if ref.asof else ref.how for ref in self.query.tables]
         places: dict[str, list[list[exp.Expr]]] = {
             what: [[] for _ in hows] for what in ("on", "joined", "table")
         }
-        for tree in self._conjuncts(self.query.where):
+        for tree in conjuncts(self.query.where):
             about = self.columns.tables(tree)
             found = place(about, self.aliases, hows, windowed=self._windowed)
             places[found.what][found.at].append(tree)
@@ -154,7 +232,7 @@ class Compiler:
         schema = after.schema(batch.schema)
         return pa.Table.from_batches(after.batches([batch], batch.schema), schema=schema)
 
-    def _after(self, text: Callable[[exp.Expr], str], where: str | None) -> After:
+    def _after(self, text: Text, where: str | None) -> After:
         """Outputs and what follows, each expression turned into text."""
         query = self.query
         outputs = [(name, text(tree)) for name, tree in query.outputs]
@@ -171,11 +249,6 @@ class Compiler:
             order.append(Order(over, falling, first))
         return After(outputs, where, query.distinct, order, query.limit, query.offset)
 
-    def _conjuncts(self, tree: exp.Expr | None) -> list[exp.Expr]:
-        if tree is None:
-            return []
-        return [part.unnest() for part in tree.flatten()] if isinstance(tree, exp.And) else [tree]
-
     def _needed(self) -> set[tuple[str, str]]:
         query = self.query
         trees = [tree for _, tree in query.outputs] + query.groups
@@ -183,9 +256,9 @@ class Compiler:
         trees += [tree for tree in (query.where, query.having) if tree is not None]
         scoped = [(tree, self.columns) for tree in trees]
         scoped += [
-            (ref.on, self._columns_of_on(at))
-            for at, ref in enumerate(query.tables)
-            if ref.on is not None
+            (tree, self._columns_of_on(at))
+            for at, _ in enumerate(query.tables)
+            for tree in (*self._on(at), *self._key_operands(at))
         ]
         needed = {scope.of(node) for tree, scope in scoped for node in tree.find_all(exp.Column)}
         for alias, names in zip(self.aliases, self._window_columns(), strict=False):
@@ -269,35 +342,42 @@ class Compiler:
         on: list[str],
         shown: Names,
         conditions: list[exp.Expr],
+        near: Nearest | None = None,
     ) -> LastCall:
         """The last join; its result has the columns `shown`, and is filtered by the conditions."""
         window, order_by = self._renamed_window(left, right)
         arguments: dict[str, Any] = {"on": on, "window": window, "order_by": order_by}
         query = self.query
+
+        def text(tree: exp.Expr) -> str:
+            return self.columns.text(tree, shown)
+
+        where = text(exp.and_(*conditions)) if conditions else None
+        if near is not None:
+            arguments["nearest"] = near
         if not query.aggregates:
             arguments["how"] = ref.how
-            where = exp.and_(*conditions) if conditions else None
-
-            def text(tree: exp.Expr) -> str:
-                return self.columns.text(tree, shown)
-
-            after = self._after(text, None if where is None else text(where))
+            after = self._after(text, where)
             return LastCall(left, right, arguments, False, after, self.kind)
+        if near is not None:
+            if any(is_spark(side.table) and side.table.isStreaming for side in (left, right)):
+                raise query.source.error_at(
+                    r"\basof\b.*?\bjoin\b",
+                    "aggregates over an ASOF JOIN of a stream are not supported",
+                    "leave them out, and group the result (groupBy)",
+                )
+            arguments["how"] = ref.how
+            groups, aggs, after = self._grouped(text)
+            grouping = Grouping(where, groups, aggs)
+            return LastCall(left, right, arguments, True, after, self.kind, grouping=grouping)
         if ref.how != "inner":
             self._check_outer(ref, conditions)
             arguments["how"] = ref.how
-        groups = {
-            f"g{at}": self.columns.text(tree, left.names, right.names)
-            for at, tree in enumerate(query.groups)
-        }
-        aggs: dict[str, str] = {}
 
-        def over(tree: exp.Expr) -> str:
-            return self._over_groups(tree, groups, aggs, left, right)
+        def of_pair(tree: exp.Expr) -> str:
+            return self.columns.text(tree, left.names, right.names)
 
-        having = None if query.having is None else over(query.having)
-        after = self._after(over, having)
-        aggs = aggs or {"a0": "count(*)"}
+        groups, aggs, after = self._grouped(of_pair)
         arguments |= {"group_by": groups, "aggs": aggs}
         return LastCall(left, right, arguments, True, after, self.kind)
 
@@ -331,28 +411,36 @@ class Compiler:
                 hint="put the condition into ON, or use JOIN",
             )
 
+    def _grouped(self, text: Text) -> tuple[dict[str, str], dict[str, str], After]:
+        """Groups and aggregates, by the names that what is done after them calls them by."""
+        query = self.query
+        groups = {f"g{at}": text(tree) for at, tree in enumerate(query.groups)}
+        aggs: dict[str, str] = {}
+
+        def over(tree: exp.Expr) -> str:
+            return self._over_groups(tree, groups, aggs, text)
+
+        having = None if query.having is None else over(query.having)
+        after = self._after(over, having)
+        return groups, aggs or {"a0": "count(*)"}, after
+
     def _over_groups(
-        self,
-        tree: exp.Expr,
-        groups: dict[str, str],
-        aggs: dict[str, str],
-        left: Relation,
-        right: Relation,
+        self, tree: exp.Expr, groups: dict[str, str], aggs: dict[str, str], text: Text
     ) -> str:
         """An output as an expression over groups and aggregates."""
-        texts = {text: name for name, text in groups.items()}
+        texts = {group: name for name, group in groups.items()}
 
         def replaced(node: exp.Expr) -> exp.Expr:
             if is_aggregate(node):
-                text = self.columns.text(node, left.names, right.names)
-                name = next((n for n, t in aggs.items() if t == text), f"a{len(aggs)}")
-                aggs[name] = text
+                call = text(node)
+                name = next((n for n, t in aggs.items() if t == call), f"a{len(aggs)}")
+                aggs[name] = call
                 return exp.column(name)
             if not list(node.find_all(exp.Anonymous)) or not any(
                 is_aggregate(inner) for inner in node.find_all(exp.Anonymous)
             ):
                 if list(node.find_all(exp.Column)):
-                    group = texts.get(self.columns.text(node, left.names, right.names))
+                    group = texts.get(text(node))
                     if group is not None:
                         return exp.column(group)
                 if isinstance(node, exp.Column):

@@ -38,7 +38,8 @@ _KNOWN = {
 class TableRef:
     """A table of the query: its name, its alias, and how it is joined to those before it.
 
-    A table that is a query itself has it in `query`.
+    A table that is a query itself has it in `query`. An as-of join's conditions are in `on`, or in
+    the columns of `using`, and in `match` if there is a MATCH_CONDITION.
     """
 
     name: str
@@ -46,6 +47,9 @@ class TableRef:
     how: str = "inner"
     on: exp.Expr | None = None
     query: exp.Select | None = None
+    asof: bool = False
+    match: exp.Expr | None = None
+    using: tuple[exp.Expr, ...] = ()
 
 
 @dataclass
@@ -78,6 +82,16 @@ def has_aggregate(tree: exp.Expr) -> bool:
 def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node is a call of an aggregate function."""
     return isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES
+
+
+def conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
+    """The conditions that are ANDed in one; none where there is none."""
+    if tree is None:
+        return []
+    tree = tree.unnest()
+    if not isinstance(tree, exp.And):
+        return [tree]
+    return [one for part in tree.flatten() for one in conjuncts(part)]
 
 
 def read_query(
@@ -213,17 +227,34 @@ def _table(source: Source, node: exp.Expr) -> TableRef:
 
 def _joined(source: Source, join: exp.Join) -> TableRef:
     table = _table(source, join.this)
-    side, kind = join.args.get("side") or "", join.args.get("kind") or ""
-    if join.args.get("using"):
-        raise source.error_at(r"\busing\b[^)]*\)?", "USING is not supported", "write ON a.k = b.k")
+    method, side, kind = (join.args.get(part) or "" for part in ("method", "side", "kind"))
+    table.asof = method == "ASOF"
+    table.match, table.on = join.args.get("match_condition"), join.args.get("on")
+    table.using = tuple(join.args.get("using") or ())
+    if not table.asof:
+        _refuse_asof_clauses(source, table)
     single = kind in ("SEMI", "ANTI")
-    known = single or kind in ("", "INNER", "OUTER", "CROSS")
-    if join.args.get("method") or not known or (single and side not in ("", "LEFT")):
-        what = " ".join(str(x) for x in (join.args.get("method"), side, kind) if x)
-        raise source.error_at(rf"\b{what.split()[0]}\b.*?\bjoin\b", f"{what} JOIN is not supported")
+    known = single or kind in ("", "INNER") or (kind == "OUTER" and side)
+    known = known or (kind == "CROSS" and not table.asof)
+    sides = ("", "LEFT") if single or table.asof else tuple(_HOWS)
+    if method not in ("", "ASOF") or not known or side not in sides:
+        what = " ".join(str(x) for x in (method, side, kind) if x)
+        hint = "ASOF JOIN gives rows for each row on its left: swap the tables" * table.asof
+        problem = f"{what} JOIN is not supported"
+        raise source.error_at(rf"\b{what.split()[0]}\b.*?\bjoin\b", problem, hint)
     table.how = kind.lower() if single else _HOWS[side]
-    table.on = join.args.get("on")
+    if table.match is not None and not kind:
+        table.how = "left"  # as in Snowflake, whose word it is
     return table
+
+
+def _refuse_asof_clauses(source: Source, table: TableRef) -> None:
+    """An ordinary join has no key to look for, and says in ON what it is about."""
+    if table.using:
+        raise source.error_at(r"\busing\b[^)]*\)?", "USING is not supported", "write ON a.k = b.k")
+    if table.match is not None:
+        problem = "MATCH_CONDITION is for an ASOF JOIN"
+        raise source.error_at(r"\bmatch_condition\b[^)]*\)?", problem, "write it in ON")
 
 
 def _ordinal(
@@ -265,8 +296,11 @@ def _outputs(
         for table in tables:
             if table.how in ("semi", "anti"):
                 continue
+            # What USING names is one column, the one on the left, unless the table is asked for.
+            merged = {column.name.lower() for column in table.using} if wanted is None else ()
             for name in columns(table):
-                outputs.append((name, exp.column(name, table.alias, quoted=True)))
+                if name.lower() not in merged:
+                    outputs.append((name, exp.column(name, table.alias, quoted=True)))
     return _unique(outputs)
 
 

@@ -30,13 +30,16 @@ from thetajoin.spark.checks import (
     check_distinct,
     check_kinds,
     check_names,
+    check_nearest,
     folds,
     with_names_of,
 )
 from thetajoin.spark.columns import by_position
+from thetajoin.spark.frames import engine_options
 from thetajoin.spark.interpreter import check_workers
+from thetajoin.spark.listed import finished, nearest_partials
 from thetajoin.spark.meaning import check_aggregate, check_join
-from thetajoin.spark.partials import final, merged, partial_batch, partial_schema, spark_schema
+from thetajoin.spark.partials import partial_batch, partial_schema, spark_schema
 from thetajoin.spark.static import static_totals
 from thetajoin.spark.stream import (
     WATERMARK,
@@ -88,22 +91,16 @@ def aggregate_frames(left: Any, right: Any, call: JoinCall) -> Any:
     check_names(right, "the right input")
     call = with_names_of(call, left, right)
     check_join(left, right, call)
+    if call.nearest is not None:
+        return _of_nearest(left, right, call)
     streaming = left.isStreaming or right.isStreaming
     options = dict(call.options)
     units, routing = options.pop("units", None), options.pop("routing", None)
     call = replace(call, options=options)
-    schemas = arrow_schema(left), arrow_schema(right)
-    config = AggConfig.of(call, *schemas, streaming=streaming)
-    check_has_order(config.window, config.order_by)
+    config = _asked(left, right, call, streaming=streaming)
     spec = config.spec
-    check_aggregate(left, right, spec, call.group_by, config.aggs)
-    if folds(left):
-        check_distinct(spec.schema.names, "the result has")
     whole = left, right
-    left, right = (
-        df.select(*[F.col(backquoted(name)) for name in schema.names])
-        for df, schema in ((left, config.left_schema), (right, config.right_schema))
-    )
+    left, right = _needed(left, right, config)
     if left.isStreaming and right.isStreaming:
         partials = _from_stream(left, right, config, spec, options, units, routing)
     elif streaming:
@@ -112,12 +109,41 @@ def aggregate_frames(left: Any, right: Any, call: JoinCall) -> Any:
         partials = self_totals(whole[0], config, spec, units)
     else:
         partials = table_totals(whole, config, spec, units)
-    groups = [F.col(f"g{at}") for at in range(len(spec.groups))]
+    closing: list[Any] = []
     if streaming:
         partials, closing = _closing(partials, left, right, config, spec)
-        groups += closing
-    grouped = partials.groupBy(*groups).agg(*[F.expr(text) for text in merged(spec)])
-    return grouped.selectExpr(*final(spec))
+    return finished(partials, spec, closing)
+
+
+def _of_nearest(left: Any, right: Any, call: JoinCall) -> Any:
+    """Aggregates over the nearest matches of two tables."""
+    check_nearest(call)
+    if left.isStreaming or right.isStreaming:
+        raise OptionError(
+            "nearest with aggs is for tables: leave aggs out, and group what nearest gives of the "
+            "stream (groupBy)"
+        )
+    plain = replace(call, options=engine_options(dict(call.options)))
+    config = _asked(left, right, plain, streaming=False)
+    partials = nearest_partials(*_needed(left, right, config), call, config)
+    return finished(partials, config.spec)
+
+
+def _asked(left: Any, right: Any, call: JoinCall, *, streaming: bool) -> AggConfig:
+    """The query that a call is, which Spark would give the same groups and totals."""
+    config = AggConfig.of(call, arrow_schema(left), arrow_schema(right), streaming=streaming)
+    check_has_order(config.window, config.order_by)
+    check_aggregate(left, right, config.spec, call.group_by, config.aggs)
+    if folds(left):
+        check_distinct(config.spec.schema.names, "the result has")
+    return config
+
+
+def _needed(left: Any, right: Any, config: AggConfig) -> tuple[Any, Any]:
+    """Both inputs with the columns that matter."""
+    both = (left, config.left_schema), (right, config.right_schema)
+    chosen = [df.select(*map(backquoted, schema.names)) for df, schema in both]
+    return chosen[0], chosen[1]
 
 
 def _from_stream(

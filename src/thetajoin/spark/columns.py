@@ -6,6 +6,8 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from thetajoin.predicate.render import backquoted
+
 # A row's text tells a NULL from no field, and instants apart to the microsecond in any time zone.
 _EXACT = {
     "ignoreNullFields": "false",
@@ -41,3 +43,9 @@ def tie_breakers(frame: Any) -> list[Any]:
     They order rows that nothing else orders, alike in every job and every attempt of a task.
     """
     return [hashed(frame), F.xxhash64(F.to_json(F.struct(*frame.columns), _EXACT))]
+
+
+def with_order(frame: Any, name: str) -> Any:
+    """The frame with a column that orders its rows by what they hold, alike in every job."""
+    text = F.to_json(F.struct(*[F.col(backquoted(column)) for column in frame.columns]), _EXACT)
+    return frame.withColumn(name, F.xxhash64(text))
