@@ -12,7 +12,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import INT64_MAX, BytesKey, Int64, Key, float_values
+from thetajoin.batch.keys import (
+    INT64_MAX,
+    INT64_MIN,
+    BytesKey,
+    Int64,
+    Key,
+    float_values,
+    is_bytes_type,
+)
 from thetajoin.engine.block import Block
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import ranks_of
@@ -99,6 +107,7 @@ class NearestFinder:
         if join.layout.only_left:  # any match will do
             self._nearest = replace(self._nearest, k=1, ties="first", order_by=None)
         self._order_by = None if in_order else self._nearest.order_by
+        self._is_bytes = is_bytes_type(join.near_key.type)
         self._is_float = pa.types.is_floating(join.near_key.type)
 
     def find(self, batch: KeyedBatch) -> Neighbours:
@@ -126,7 +135,8 @@ class NearestFinder:
         if any(part.residual is not None for part in self._join.parts):
             return self._find_checked(batch)
         found = self._candidates(batch, nearest.k, ties if self._order_by is None else ALL)
-        if self._order_by is not None or len(self._blocks) * len(self._join.parts) > 1:
+        several = self._order_by is not None or len(self._blocks) * len(self._join.parts) > 1
+        if several and (nearest.k > 1 or np.bincount(found.left).max(initial=0) > 1):
             found = found.take(self._select(batch, found, nearest.k, ties))
         return Neighbours(found.left, found.block, found.row)
 
@@ -174,15 +184,17 @@ class NearestFinder:
         """The nearest rows in each block and part of the condition."""
         pieces: list[tuple[Positions, int, int, Positions]] = []
         keys: list[Key] = []
+        best = self._no_keys_yet(batch) if k == 1 else None
         for number, rows in enumerate(batch.parts):
-            for place, block in enumerate(self._blocks):
-                if not block.rows:
-                    continue
-                index = block.indexes[number]
-                assert isinstance(index, PoJoin)
-                for left, positions in self._nearest_in(rows, number, index, k, ties):
+            for place in self._nearest_first(number):
+                index = self._index(place, number)
+                asking = rows if best is None else _where(rows, self._reaches(index, rows, best))
+                for left, positions in self._nearest_in(asking, number, index, k, ties):
+                    found_keys = index.primary_keys(positions)
                     pieces.append((left, number, place, gather(index.rid, positions)))
-                    keys.append(index.primary_keys(positions))
+                    keys.append(found_keys)
+                    if best is not None and not isinstance(found_keys, BytesKey):
+                        best[left] = found_keys
         if not pieces:
             none: Positions = np.zeros(0, np.int32)
             return _Candidates(none, none, none, none, np.zeros(0, np.int64))
@@ -196,6 +208,41 @@ class NearestFinder:
             np.concatenate(found),
             key.dictionary()[1] if isinstance(key, BytesKey) else key,
         )
+
+    def _index(self, place: int, number: int) -> PoJoin:
+        index = self._blocks[place].indexes[number]
+        assert isinstance(index, PoJoin)
+        return index
+
+    def _nearest_first(self, number: int) -> list[int]:
+        """The blocks that have rows, those first whose keys begin where the search does."""
+        places = [place for place, block in enumerate(self._blocks) if block.rows]
+        ends = {place: self._ends(self._index(place, number)) for place in places}
+        if self._nearest.direction == "backward":
+            return sorted(places, key=lambda place: -ends[place][1])
+        return sorted(places, key=lambda place: ends[place][0])
+
+    @staticmethod
+    def _ends(index: PoJoin) -> tuple[int, int]:
+        """The smallest and the largest key of an index; of byte strings it is not known."""
+        assert index.shape.primary is not None
+        return index.extremes.get(index.shape.primary, (INT64_MIN, INT64_MAX))
+
+    def _no_keys_yet(self, batch: KeyedBatch) -> Int64 | None:
+        """The best key of each left row so far, for blocks to be passed over that have no better.
+
+        None where that would not be seen from a block's ends.
+        """
+        worst = {"backward": INT64_MIN, "forward": INT64_MAX}.get(self._nearest.direction)
+        if worst is None or len(self._blocks) == 1 or self._is_bytes:
+            return None
+        return np.full(batch.table.num_rows, worst, np.int64)
+
+    def _reaches(self, index: PoJoin, rows: PartRows, best: Int64) -> NDArray[np.bool_]:
+        """The rows for which an index may have a key as good as their best."""
+        low, high = self._ends(index)
+        mine: Int64 = gather(best, rows.rows)
+        return mine <= high if self._nearest.direction == "backward" else mine >= low
 
     def _nearest_in(
         self, rows: PartRows, number: int, index: PoJoin, k: int, ties: int
@@ -295,4 +342,4 @@ def _between(part: PartRows, first: int, end: int) -> PartRows:
 
 
 def _where(part: PartRows, mask: NDArray[np.bool_]) -> PartRows:
-    return part.take(np.flatnonzero(mask).astype(np.int32))
+    return part if mask.all() else part.take(np.flatnonzero(mask).astype(np.int32))
