@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from thetajoin.batch.keys import BytesKey, Int64, Key
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, Side
-from thetajoin.engine.rows import make_batch
+from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.errors import DataError
 from thetajoin.kernels.order import gather, order_of
 from thetajoin.planner.cells import CellPlan
@@ -95,12 +96,73 @@ def streamed_targets(
         matching = rows.matching(plan.boxes, number)
         if not len(matching):
             continue
+        if compiled.config.nearest is not None:
+            matching = matching[_may_be_nearest(compiled, plan, rows.batch, number, matching)]
         if plan.dropped[number]:
             raise changed(side)  # its held rows are nowhere, for nothing could match them
         for part, chosen in _deal(matching, hashes, dealt.streamed_parts, 32):
             for other in range(dealt.held_parts):
                 cell = plan.first_cell[number] + other * dealt.streamed_parts + part
                 yield cell, chosen
+
+
+def _may_be_nearest(
+    compiled: CompiledJoin, plan: CellPlan, batch: KeyedBatch, number: int, matching: Index
+) -> NDArray[np.bool_]:
+    """Which right rows may be the nearest of some row of a group.
+
+    Of those before all keys of the group only the last are, and of those behind it the first: as
+    many as are wanted, for each of the keys to be equal on. That is known only where nothing else
+    decides.
+    """
+    nearest, part = compiled.config.nearest, compiled.parts[0]
+    assert nearest is not None
+    view, rows = part.views["r"], batch.parts[0]
+    primary = view.shape.primary
+    assert primary is not None
+    keys = rows.keys[view.stored[primary]]
+    others = (d.equal for at, d in enumerate(view.shape.dims) if at != primary)
+    alone = len(compiled.parts) == 1 and part.residual is None and all(others)
+    if not alone or isinstance(keys, BytesKey):
+        return np.ones(len(matching), np.bool_)
+    at = np.searchsorted(rows.rows, matching)
+    runs = [_codes(rows.keys[view.stored[dim]])[at] for dim in view.shape.run]
+    key, own = keys[at], view.asks[primary][0].probe_key
+    before = key < plan.boxes.low[0][own, number]
+    behind = key > plan.boxes.high[0][own, number]
+    kept: NDArray[np.bool_] = ~(before | behind)
+    if nearest.direction != "forward":
+        kept[before] = _largest(key[before], [run[before] for run in runs], nearest.k)
+    if nearest.direction != "backward":
+        kept[behind] = _largest(~key[behind], [run[behind] for run in runs], nearest.k)
+    return kept
+
+
+def _codes(key: Key) -> Int64:
+    """Numbers that are equal where keys are, and only there."""
+    return key.dictionary()[1] if isinstance(key, BytesKey) else key
+
+
+def _largest(keys: Int64, runs: list[Int64], k: int) -> NDArray[np.bool_]:
+    """Which keys are among the `k` largest of their run, those that tie with the last included.
+
+    >>> _largest(np.array([5, 7, 7, 1]), [np.array([0, 0, 0, 9])], 1).tolist()
+    [False, True, True, True]
+    """
+    if not keys.size:
+        return np.zeros(0, np.bool_)
+    order = np.lexsort((keys, *runs))
+    new = np.zeros(keys.size, np.bool_)
+    new[0] = True
+    for run in runs:
+        in_order = run[order]
+        new[1:] |= in_order[1:] != in_order[:-1]
+    starts = np.flatnonzero(new)
+    ends = np.append(starts[1:], keys.size)
+    least = keys[order[np.maximum(starts, ends - k)]]
+    kept = np.empty(keys.size, np.bool_)
+    kept[order] = keys[order] >= np.repeat(least, ends - starts)
+    return kept
 
 
 def _deal(
