@@ -129,11 +129,10 @@ def paired(row: Row) -> bool:
 
 
 def unmatched(row: Row) -> bool:
-    """A row of an outer join, which has the other side's columns too, all NULL."""
+    """A row of an outer join: both sides have as many columns, and those of one are all NULL."""
     values = list(row.values())
     half = len(values) // 2
-    whole = len(values) > 4
-    return whole and (set(values[:half]) == {None} or set(values[half:]) == {None})
+    return {None} in (set(values[:half]), set(values[half:]))
 
 
 def batches(
