@@ -195,7 +195,7 @@ def random_rows(seed: int, count: int = 5) -> list[tuple[list[Row], list[Row]]]:
 
     In each, rows that match nothing and pass all filters move the watermark on: Spark filters
     before it looks at the times. NULL keys of the two sides are too far apart to meet in a window
-    (see `test_null_keys_of_a_full_join`).
+    (see `test_where_sparks_own_join_differs`).
     """
     rng = random.Random(seed)
     made: list[tuple[list[Row], list[Row]]] = []
