@@ -129,11 +129,10 @@ def paired(row: Row) -> bool:
 
 
 def unmatched(row: Row) -> bool:
-    """A row of an outer join, which has the other side's columns too, all NULL."""
+    """A row of an outer join: both sides have as many columns, and those of one are all NULL."""
     values = list(row.values())
     half = len(values) // 2
-    whole = len(values) > 4
-    return whole and (set(values[:half]) == {None} or set(values[half:]) == {None})
+    return {None} in (set(values[:half]), set(values[half:]))
 
 
 def batches(
@@ -196,7 +195,7 @@ def random_rows(seed: int, count: int = 5) -> list[tuple[list[Row], list[Row]]]:
 
     In each, rows that match nothing and pass all filters move the watermark on: Spark filters
     before it looks at the times. NULL keys of the two sides are too far apart to meet in a window
-    (see `test_null_keys_of_a_full_join`).
+    (see `test_where_sparks_own_join_differs`).
     """
     rng = random.Random(seed)
     made: list[tuple[list[Row], list[Row]]] = []
