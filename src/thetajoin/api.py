@@ -257,8 +257,8 @@ def explain(
     """How `join` would go about it: conditions, keys, what drives, and estimated sizes.
 
     With `aggs`, how `join_agg` would. Of Spark DataFrames only the columns are looked at, and
-    nothing is estimated but which engine joins two tables: where an equality leaves a choice, Spark
-    draws a few thousand rows of both for that.
+    nothing is estimated but which engine joins two tables: where an equality leaves a choice, a few
+    thousand rows of both are read for that.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> here = pa.table({"a": [1.0, 2.0]})

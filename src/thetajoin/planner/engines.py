@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from thetajoin.batch.keys import Int64, mixed
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.parts import SIDES, Side
+from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.planner.cells import sample_matches
 from thetajoin.planner.facets import Sight
@@ -25,12 +25,14 @@ from thetajoin.planner.route_keys import equalities
 Engine = Literal["auto", "thetajoin", "spark"]
 ENGINES: tuple[Engine, ...] = ("auto", "thetajoin", "spark")
 
-# Core-microseconds of a row read, of a pair with equal keys, and of a match. Fitted to joins of 1
-# to 6 million rows of three columns in Parquet files, with 1e7 to 1e9 pairs of equal keys and 1e6
-# to 5e7 matches, written to Spark's noop sink on local[2], Spark 4.3, the best of three in turns.
-# The machine cancels out: only how they relate decides.
-SPARK_ROW, SPARK_PAIR, SPARK_MATCH = 1.3, 0.03, 0.1
-OUR_ROW, OUR_MATCH = 2.2, 0.25
+# Core-microseconds of a row, of a pair with equal keys, and of a match: from the processor time of
+# joins of 1,000,000 x 1,000,000 rows of three columns in Parquet files, with 3e7 and 3e8 pairs of
+# equal keys, and none or 2e7 matches, into Spark's noop sink on local[2] with Spark 4.3. Another
+# machine has others, but much less differs how they relate, and only that decides.
+SPARK_ROW, SPARK_PAIR, SPARK_MATCH = 1.0, 0.005, 0.02
+OUR_ROW, OUR_MATCH = 1.6, 0.12
+# So many times the pairs that first rows and Spark's idea of a table's size tell may there be.
+UNSURE = 8
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,40 @@ def choose_engine(estimate: KeyEstimate, cores: int) -> EngineChoice:
     if estimate.hottest > estimate.pairs / cores:
         return EngineChoice("thetajoin", f"{seen}: one key has most, and Spark leaves it to a task")
     return EngineChoice("thetajoin", f"{seen}: many rows share a key")
+
+
+def rows_a_key(first: Int64, rows: float) -> float:
+    """How many of a table's rows have the key of one of them, on average over its rows.
+
+    first: keys of its first rows. If rows stand by key there, this is too much rather than too few;
+    and so it is where too few are seen to tell.
+
+    >>> rows_a_key(np.array([1, 2, 1, 3]), 4), rows_a_key(np.array([1, 2, 3, 4]), 601)
+    (1.5, 101.0)
+    """
+    seen = len(first)
+    _, counts = np.unique(first, return_counts=True)
+    equal = int((counts * (counts - 1)).sum())
+    if seen >= rows:
+        return 1 + equal / max(1, seen)
+    return 1 + (rows - 1) * max(equal, 2) / max(1, seen * (seen - 1))
+
+
+def clearly_spark(
+    side: Side, share: float, rows: Mapping[Side, float], cores: int
+) -> EngineChoice | None:
+    """Spark, if it is cheaper even with many more pairs than `share`, rows a key of a side, tells.
+
+    Each row of the other side meets about that many, unless it has the frequent keys only.
+    """
+    pairs = UNSURE * share * rows[OTHER[side]]
+    worst = KeyEstimate(sum(rows.values()), pairs, hottest=0.0, matches=0.0)
+    if not worst.spark(cores) <= worst.ours(cores):
+        return None
+    name = "left" if side == "l" else "right"
+    return EngineChoice(
+        "spark", f"about {_number(share)} of the {name} side's rows share a key, which is few"
+    )
 
 
 def _number(value: float) -> str:

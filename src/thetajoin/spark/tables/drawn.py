@@ -1,13 +1,16 @@
-"""A few rows of a table, drawn by Spark in one pass that never leaves the JVM."""
+"""A few rows of a table: the first ones, or some of all, drawn without leaving the JVM."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import empty_batch
+from thetajoin.engine.parts import Side
 from thetajoin.spark.tables.table import Table
 from thetajoin.spark.tables.worker import gathered
 
@@ -37,3 +40,11 @@ def draw(
     numbers = found["u"].to_numpy()
     rows = float(len(numbers)) if len(numbers) < most else (most - 1) / float(numbers.max())
     return gathered(found.drop_columns(["u"]).to_batches(), schema), rows
+
+
+def first_keys(table: Table, side: Side, keys: Sequence[str], most: int = DRAWN) -> Int64:
+    """Hashes of the keys of a table's first rows that have all of them; little is read for them."""
+    known = " AND ".join(f"({key}) IS NOT NULL" for key in keys)
+    with_keys = table.frame.alias(side).where(known)
+    hashes = with_keys.selectExpr(f"xxhash64({', '.join(keys)})").limit(most)
+    return np.array([row[0] for row in hashes.collect()], np.int64)

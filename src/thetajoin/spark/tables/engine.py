@@ -14,11 +14,13 @@ from thetajoin.errors import OptionError
 from thetajoin.planner.engines import (
     EngineChoice,
     choose_engine,
+    clearly_spark,
     estimate_keys,
     has_equality,
+    rows_a_key,
 )
 from thetajoin.spark.meaning import ANSI
-from thetajoin.spark.tables.drawn import draw
+from thetajoin.spark.tables.drawn import DRAWN, draw, first_keys
 from thetajoin.spark.tables.native_condition import NativeCondition, native_condition
 from thetajoin.spark.tables.options import BatchOptions
 from thetajoin.spark.tables.table import Table
@@ -42,7 +44,8 @@ def choose(
 ) -> Chosen:
     """The engine of a join that has been checked; `given` are its options, as they were given.
 
-    Reads the condition's columns of both tables once, where an equality leaves a choice.
+    Where an equality leaves a choice, the first rows of the larger table are read; if they leave it
+    open, those of the other; and then the condition's columns of both, once.
     """
     if settings.engine == "thetajoin":
         return _ours("asked for")
@@ -60,7 +63,9 @@ def choose(
     doubt = condition.problem or condition.doubt
     if doubt is not None:
         return _ours(doubt)
-    choice = _by_samples(left, right, compiled)
+    tables: dict[Side, Table] = {"l": Table(left), "r": Table(right)}
+    cores = parallelism(left.sparkSession)
+    choice = _at_first_sight(tables, condition, cores) or _by_samples(tables, compiled, cores)
     return Chosen(choice, condition if choice.engine == "spark" else None)
 
 
@@ -98,13 +103,31 @@ def _condition(left: Any, compiled: CompiledJoin) -> NativeCondition:
     return native_condition(compiled, ansi=ansi)
 
 
-def _by_samples(left: Any, right: Any, compiled: CompiledJoin) -> EngineChoice:
+def _at_first_sight(
+    tables: Mapping[Side, Table], condition: NativeCondition, cores: int
+) -> EngineChoice | None:
+    """Spark, where the first rows of a side leave no doubt that few rows share a key.
+
+    That costs little, and the join would be Spark's without it. Where it is in doubt, more is read.
+    """
+    rows = {side: table.believed_rows for side, table in tables.items()}
+    for side in sorted(SIDES, key=lambda side: -rows[side]):
+        first = first_keys(tables[side], side, condition.keys[side])
+        if len(first) < DRAWN:
+            rows[side] = len(first)
+        choice = clearly_spark(side, rows_a_key(first, rows[side]), rows, cores)
+        if choice is not None:
+            return choice
+    return None
+
+
+def _by_samples(tables: Mapping[Side, Table], compiled: CompiledJoin, cores: int) -> EngineChoice:
     samples: dict[Side, pa.RecordBatch] = {}
     rows: dict[Side, float] = {}
-    for side, frame in zip(SIDES, (left, right), strict=True):
+    for side, table in tables.items():
         schema = compiled.schemas[side]
         names = compiled.needed(side)
         positions = [schema.names.index(name) for name in names]
         drawn = pa.schema([schema.field(name) for name in names])
-        samples[side], rows[side] = draw(Table(frame), positions, drawn, _SEEDS[side])
-    return choose_engine(estimate_keys(compiled, samples, rows), parallelism(left.sparkSession))
+        samples[side], rows[side] = draw(table, positions, drawn, _SEEDS[side])
+    return choose_engine(estimate_keys(compiled, samples, rows), cores)

@@ -17,7 +17,7 @@ import pyarrow.types as t
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.parts import SIDES, time_difference
+from thetajoin.engine.parts import SIDES, Side, time_difference
 from thetajoin.predicate import Comparison, Conjunction, Difference
 from thetajoin.predicate.nodes import (
     COMPARISONS,
@@ -57,10 +57,12 @@ _SUMS = frozenset({"+", "-", "neg", "abs"})
 class NativeCondition:
     """Spark SQL over the columns ``l.c0, ...`` and ``r.c0, ...``.
 
-    problem: why Spark must not be asked. doubt: why it had better not be, unless it is asked for.
+    keys: both sides of the equalities that every match satisfies. problem: why Spark must not be
+    asked. doubt: why it had better not be, unless it is asked for.
     """
 
     sql: str
+    keys: dict[Side, list[str]]
     problem: str | None
     doubt: str | None
 
@@ -81,15 +83,23 @@ def native_condition(compiled: CompiledJoin, *, ansi: bool) -> NativeCondition:
     assert whole is not None
     problem = next(_problems(whole, ansi), None)
     doubt = next(_doubts(whole), None)
-    sql = "" if problem else _placed(whole, compiled).sql(explicit=True)
-    return NativeCondition(sql, problem, doubt)
+    if problem is not None:
+        return NativeCondition("", {}, problem, doubt)
+    keys: dict[Side, list[str]] = {
+        side: [_sql(equal.args[at], compiled) for equal in first] for at, side in enumerate(SIDES)
+    }
+    return NativeCondition(_sql(whole, compiled), keys, None, doubt)
+
+
+def _sql(expr: Expr, compiled: CompiledJoin) -> str:
+    return _placed(expr, compiled).sql(explicit=True)
 
 
 def _equalities(part: Conjunction) -> Iterator[Comparison]:
     return (c for c in part.comparisons if c.op == "=")
 
 
-def _compared(comparison: Comparison) -> Expr:
+def _compared(comparison: Comparison) -> Call:
     return Call(BOOL, comparison.op, (comparison.left, comparison.right))
 
 

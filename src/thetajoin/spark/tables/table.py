@@ -16,8 +16,12 @@ from thetajoin.routes.fingerprint import fingerprints
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.sent import Sent, collected, send, sendable_bytes
 from thetajoin.spark.statistics import estimated_bytes
-from thetajoin.spark.tables.worker import gathered
+from thetajoin.spark.stream import arrow_schema
+from thetajoin.spark.tables.worker import gathered, row_bytes
 from thetajoin.spark.tasks import Task, mapped
+
+# What Spark adds to the widths of a row's columns.
+ROW_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,12 @@ class Table:
     def bytes(self) -> float:
         """How large Spark thinks it is; infinite where it has no idea."""
         return estimated_bytes(self.frame)
+
+    @property
+    def believed_rows(self) -> float:
+        """How many rows that makes, columns of the widths that Spark takes them for."""
+        width = row_bytes(arrow_schema(self.frame))[0] + ROW_BYTES
+        return self.bytes / width
 
     def whole(self, schema: pa.Schema) -> Whole | None:
         """All rows, collected; None if they take too much."""
