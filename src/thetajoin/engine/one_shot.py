@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from thetajoin.engine.block import Block, sorted_block, unsorted_block
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.joiner import Found
+from thetajoin.engine.joiner import Found, See
 from thetajoin.engine.layout import preserves
 from thetajoin.engine.overlaps import Look, looks
 from thetajoin.engine.parts import OTHER, SIDES, Side
@@ -34,15 +34,6 @@ def join_tables(
         yield from state.finish()
         return
     yield from _OneShot(join, left, right).run()
-
-
-def _apart(found: Found) -> Found:
-    """Matches of a self-join without those of a row with itself."""
-    apart = found.probe_rows != found.stored_rows
-    if apart.all():
-        return found
-    output = None if found.output is None else found.output.filter(pa.array(apart))
-    return Found(found.block, found.probe_rows[apart], found.stored_rows[apart], output)
 
 
 class _OneShot:
@@ -84,14 +75,14 @@ class _OneShot:
         probing = OTHER[look.stored]
         if not all(len(rows) for rows in look.rows.values()):
             return
-        is_self_join = self._join.config.self_join
-        keep_rows = self._join.joiner.keep_rows or is_self_join
-        joiner = replace(self._join.joiner, parts=(look.part,), keep_rows=keep_rows)
+        joiner = replace(self._join.joiner, parts=(look.part,))
         batch = KeyedBatch(self._batches[probing].table, (look.rows[probing],))
         block = self._block(look)
         once = not want_pairs and probing == "l"
-        for found in joiner.probe(batch, probing, [block], once=once, want_output=want_pairs):
-            yield _apart(found) if is_self_join else found
+        see = None
+        if self._join.config.self_join:  # no row with itself
+            see = See(None, None, np.arange(len(batch)))
+        yield from joiner.probe(batch, probing, [block], see, once=once, want_output=want_pairs)
 
     def _block(self, look: Look) -> Block:
         """The stored side's rows, sorted; as they come where they are few."""
