@@ -38,17 +38,22 @@ SLOW = 8
 HOURS = 4 * 3600
 Progress = Callable[[str], None]
 THREADED = ("band", "oneshot", "scd2")
-TARGETS = dict.fromkeys(
-    [
-        *(f"{name}_vs_best_peer" for name in CASES),
-        *(f"threads_2_vs_1_{name}{who}" for name in THREADED for who in ("", "_best_peer")),
-        "spark_batch_worst_vs_spark",
-        "spark_stream_equality_vs_spark",
-        "spark_stream_equality_vs_spark_rocksdb",
-        "spark_asof_stream_rows_vs_join",
-    ],
-    "",
-)
+TARGETS = {
+    "scd2_vs_best_peer": ">= 1.5",
+    "overlap_keyed_vs_best_peer": ">= 2",
+    "point_in_ranges_vs_best_peer": ">= 3",
+    "attribution_vs_best_peer": ">= 10",
+    "overlap_vs_best_peer": ">= 2.5",
+    "asof_vs_best_peer": ">= 1.2",
+    "asof_filtered_vs_best_peer": ">= 20",
+    "count_overlaps_vs_best_peer": ">= 2",
+    **{f"threads_2_vs_1_{name}": ">= 1.3" for name in THREADED},
+    **{f"threads_2_vs_1_{name}_best_peer": "" for name in THREADED},
+    "spark_batch_worst_vs_spark": ">= 0.95",
+    "spark_stream_equality_vs_spark": ">= 6",
+    "spark_stream_equality_vs_spark_rocksdb": ">= 18",
+    "spark_asof_stream_rows_vs_join": ">= 0.8",
+}
 PARTS = (*CASES, "threads", *BATCH, *STREAMS)
 
 
