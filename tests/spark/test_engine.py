@@ -270,7 +270,7 @@ def test_few_rows_a_key_are_left_to_spark(spark: Any) -> None:
 def test_more_rows_a_key_are_counted_by_samples(spark: Any) -> None:
     left, right = keyed(spark, 20_000, 200), keyed(spark, 10_000, 200)
     told = tj.explain(left, right, "l.k = r.k AND l.x <= r.x").engine
-    pairs = re.match("Spark: about (.*) pairs of 30,000 rows have equal keys", told)
+    pairs = re.match("Spark: about (.*) pairs of .* rows have equal keys", told)
     assert int(pairs[1].replace(",", "")) == pytest.approx(1_000_000, rel=0.1)
 
 
@@ -278,12 +278,15 @@ def test_first_rows_that_stand_by_key_leave_it_open(spark: Any) -> None:
     """All first rows have one key, or keys that the other side's first rows have not."""
     few = spark.range(0, 20_000, 1, 2).selectExpr("id DIV 20 AS k", "id AS x")
     told = tj.explain(few, few, "l.k = r.k AND l.x <= r.x").engine
-    pairs = re.match("Spark: about (.*) pairs of 40,000 rows have equal keys", told)
+    pairs = re.match("Spark: about (.*) pairs of .* rows have equal keys", told)
     assert int(pairs[1].replace(",", "")) == pytest.approx(400_000, rel=0.1)
     many = spark.range(0, 40_000, 1, 2).selectExpr("id DIV 10000 AS k", "id AS x")
     other = many.selectExpr("3 - k AS k", "x")
     told = tj.explain(many, other, "l.k = r.k AND l.x <= r.x").engine
-    pairs = re.match("thetajoin: about (.*) pairs of 80,000 rows have equal keys", told)
+    assert "400,000,000 pairs" in told
+    assert told.endswith("what shares a key matches")  # and output is cheaper inside the JVM
+    told = tj.explain(many, other, "l.k = r.k AND ABS(l.x - r.x) <= 20").engine
+    pairs = re.match("thetajoin: about (.*) pairs of .* rows have equal keys", told)
     assert int(pairs[1].replace(",", "")) == pytest.approx(400_000_000, rel=0.1)
 
 

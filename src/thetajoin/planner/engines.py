@@ -87,7 +87,9 @@ def choose_engine(estimate: KeyEstimate, cores: int) -> EngineChoice:
         f"{_number(estimate.matches)} match"
     )
     if estimate.spark(cores) <= estimate.ours(cores):
-        return EngineChoice("spark", f"{seen}: few rows share a key")
+        many = SPARK_PAIR * estimate.pairs > (OUR_ROW - SPARK_ROW) * estimate.rows
+        why = "what shares a key matches" if many else "few rows share a key"
+        return EngineChoice("spark", f"{seen}: {why}")
     if estimate.hottest > estimate.pairs / cores:
         return EngineChoice("thetajoin", f"{seen}: one key has most, and Spark leaves it to a task")
     return EngineChoice("thetajoin", f"{seen}: many rows share a key")

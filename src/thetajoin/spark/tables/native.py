@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from thetajoin.engine.layout import How
+from thetajoin.engine.parts import Side
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.tables.native_condition import NativeCondition
 
@@ -25,8 +26,8 @@ def native_join(
     left: Any, right: Any, condition: NativeCondition, how: How, output: StructType
 ) -> Any:
     """The join as Spark plans it; nothing is read before the result is used."""
-    sides = {"l": by_position(left), "r": by_position(right)}
-    one, two = (frame.alias(side) for side, frame in sides.items())
+    sides: dict[Side, Any] = {"l": by_position(left), "r": by_position(right)}
+    one, two = (_with_made(frame, side, condition) for side, frame in sides.items())
     joined = one.join(two, F.expr(condition.sql), _HOW[how])
     columns = [f"{side}.{name}" for side, frame in sides.items() for name in frame.columns]
     # Whatever the inputs said of NULLs and other things, the output says what it always does.
@@ -36,3 +37,10 @@ def native_join(
             for column, field in zip(columns, output.fields, strict=False)
         ]
     )
+
+
+def _with_made(frame: Any, side: Side, condition: NativeCondition) -> Any:
+    """A side with the columns that the condition wants made."""
+    named = frame.alias(side)
+    made = [F.expr(sql).alias(f"m{at}") for at, sql in enumerate(condition.made[side])]
+    return named.select("*", *made).alias(side) if made else named

@@ -55,13 +55,15 @@ _SUMS = frozenset({"+", "-", "neg", "abs"})
 
 @dataclass(frozen=True)
 class NativeCondition:
-    """Spark SQL over the columns ``l.c0, ...`` and ``r.c0, ...``.
+    """Spark SQL over the columns ``l.c0, ...``, ``r.c0, ...`` and those that are made before.
 
-    keys: both sides of the equalities that every match satisfies. problem: why Spark must not be
-    asked. doubt: why it had better not be, unless it is asked for.
+    made: columns ``m0, ...`` of each side, as SQL. keys: both sides of the equalities that every
+    match satisfies. problem: why Spark must not be asked. doubt: why it had better not be, unless
+    it is asked for.
     """
 
     sql: str
+    made: dict[Side, list[str]]
     keys: dict[Side, list[str]]
     problem: str | None
     doubt: str | None
@@ -84,11 +86,34 @@ def native_condition(compiled: CompiledJoin, *, ansi: bool) -> NativeCondition:
     problem = next(_problems(whole, ansi), None)
     doubt = next(_doubts(whole), None)
     if problem is not None:
-        return NativeCondition("", {}, problem, doubt)
+        return NativeCondition("", {}, {}, problem, doubt)
     keys: dict[Side, list[str]] = {
         side: [_sql(equal.args[at], compiled) for equal in first] for at, side in enumerate(SIDES)
     }
-    return NativeCondition(_sql(whole, compiled), keys, None, doubt)
+    made: dict[Side, list[str]] = {"l": [], "r": []}
+    placed = _placed(whole, compiled)
+    sql = (placed if doubt else _hoisted(placed, made)).sql(explicit=True)
+    return NativeCondition(sql, made, keys, None, doubt)
+
+
+def _hoisted(expr: Expr, made: dict[Side, list[str]]) -> Expr:
+    """The condition with what one side decides made a column there: once a row, not once a pair.
+
+    Spark would add an interval to a time for every pair, which takes longer than all else. Filters
+    of one side it finds itself.
+    """
+    sides = expr.sides()
+    if len(sides) == 1 and expr.type != BOOL and not isinstance(expr, Column):
+        side: Side = "l" if "l" in sides else "r"
+        sql = expr.sql(explicit=True)
+        if sql not in made[side]:
+            made[side].append(sql)
+        return Column(expr.type, side, f"m{made[side].index(sql)}")
+    if isinstance(expr, Cast):
+        return replace(expr, arg=_hoisted(expr.arg, made))
+    if isinstance(expr, Call) and len(sides) == 2:
+        return replace(expr, args=tuple(_hoisted(arg, made) for arg in expr.args))
+    return expr
 
 
 def _sql(expr: Expr, compiled: CompiledJoin) -> str:
