@@ -227,8 +227,12 @@ def pick(around, rows, tests, towers, wanted, out):
         begun = done
         stop = below_start[p]
         end = above_end[p]
-        i = _down(below_end[p] - 1, stop, p, tests, towers)
-        j = _up(above_start[p], end, p, tests, towers)
+        i = np.int64(below_end[p]) - 1
+        j = np.int64(above_start[p])
+        if i >= stop and not passes(i, p, columns, low, high, negate):
+            i = _down(i - 1, stop, p, tests, towers)
+        if j < end and not passes(j, p, columns, low, high, negate):
+            j = _up(j + 1, end, p, tests, towers)
         while (i >= stop or j < end) and done - begun < k:
             sign = 0
             if i < stop:
@@ -238,15 +242,15 @@ def pick(around, rows, tests, towers, wanted, out):
             else:
                 sign = nearer(key[p], keys[i], keys[j], is_float)
             # Rows at equal distance: positions [a, b) below, and [c, d) above.
-            a = b = c = d = 0
+            a = b = c = d = np.int64(0)
             if sign <= 0:
                 a = _first_equal(keys, i, stop)
                 b = i + 1
-                i = _down(a - 1, stop, p, tests, towers)
+                i = a - 1
             if sign >= 0:
                 c = j
                 d = _past_equal(keys, j, end)
-                j = _up(d, end, p, tests, towers)
+                j = d
             while (a < b or c < d) and (ties == ALL or done - begun < k):
                 if ties == LAST:
                     x = b - 1 if c >= d or (a < b and rid[b - 1] > rid[d - 1]) else d - 1
@@ -267,6 +271,9 @@ def pick(around, rows, tests, towers, wanted, out):
                     out_probe[done] = p
                     out_row[done] = x
                     done += 1
+            if done - begun < k:
+                i = _down(i, stop, p, tests, towers)
+                j = _up(j, end, p, tests, towers)
         if room - done < k and ties != ALL:
             state[0] = p + 1
             return done
