@@ -110,7 +110,7 @@ def passes(x, p, columns, low, high, negate):
 
 
 @inlined
-def _skips(block, p, zone_low, zone_high, low, high, negate):
+def skips(block, p, zone_low, zone_high, low, high, negate):
     """Whether a block's extremes show that none of its rows passes."""
     for c in range(zone_low.shape[0]):
         a = zone_low[c, block]
@@ -189,7 +189,7 @@ def emit_scan(reach, tested, zones, shown, out):
         while x < end:
             block = x >> 6
             stop = min(end, (block + 1) << 6)
-            if _skips(block, p, zone_low, zone_high, low, high, negate):
+            if skips(block, p, zone_low, zone_high, low, high, negate):
                 x = stop
                 continue
             if room - done < BLOCK:
@@ -232,7 +232,7 @@ def count_blocks(starts, ends, zone_low, zone_high, low, high, negate):
         if starts[p] >= ends[p]:
             continue
         for block in range(starts[p] >> 6, ((ends[p] - 1) >> 6) + 1):
-            touched += not _skips(block, p, zone_low, zone_high, low, high, negate)
+            touched += not skips(block, p, zone_low, zone_high, low, high, negate)
     return touched
 
 

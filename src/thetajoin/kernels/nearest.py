@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thetajoin.kernels.emit import passes
+from thetajoin.kernels.emit import passes, skips
 from thetajoin.kernels.jit import double_of, inlined, kernel
 
 Int32 = NDArray[np.int32]
@@ -104,20 +104,6 @@ def nearer(key, below, above, is_float):
     return -1 if down < up else (1 if down > up else 0)
 
 
-@inlined
-def _fails(block, p, zone_low, zone_high, low, high, negate):
-    """Whether a block's extremes show that none of its rows passes."""
-    for c in range(zone_low.shape[0]):
-        a = zone_low[c, block]
-        b = zone_high[c, block]
-        if negate[c]:
-            if a >= low[c, p] and b <= high[c, p]:
-                return True
-        elif b < low[c, p] or a > high[c, p]:
-            return True
-    return False
-
-
 @kernel
 def _down(x, stop, p, tests, towers):
     """The last position in ``[stop, x]`` whose row passes, or ``stop - 1``."""
@@ -133,7 +119,7 @@ def _down(x, stop, p, tests, towers):
                 level += 1
             while level >= 0 and not skipped:
                 block = starts[level] + (x >> (6 * level + 6))
-                if _fails(block, p, zone_low, zone_high, low, high, negate):
+                if skips(block, p, zone_low, zone_high, low, high, negate):
                     x -= 64 << (6 * level)
                     skipped = True
                 level -= 1
@@ -159,7 +145,7 @@ def _up(x, end, p, tests, towers):
                 level += 1
             while level >= 0 and not skipped:
                 block = starts[level] + (x >> (6 * level + 6))
-                if _fails(block, p, zone_low, zone_high, low, high, negate):
+                if skips(block, p, zone_low, zone_high, low, high, negate):
                     x += 64 << (6 * level)
                     skipped = True
                 level -= 1
