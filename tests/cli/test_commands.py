@@ -67,7 +67,7 @@ def test_generate_is_seeded(run, tmp_path):
         (["generate", "power", "out", "--matches", "nan"], "matches must be a number"),
         (["generate", "power", "out", "--matches", "inf"], "matches must be a number"),
         (["generate", "power", "out", "--seed", "-1"], "seed must not be below 0"),
-        (["generate", "power", os.devnull, "--rows", "10"], "cannot write to"),
+        (["generate", "power", os.devnull, "--rows", "10"], "is not a folder"),
         (["bench", "engine", "--scale", "0"], "--scale must be a number above 0"),
         (["bench", "engine", "--scale", "nan"], "--scale must be a number above 0"),
         (["bench", "soak", "--plot", "d"], "has no plots"),
