@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -104,6 +105,8 @@ def write_streams(
             _take_over(folder, partial / folder.name)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        with suppress(OSError):
+            out.rmdir()  # if it is empty, because this was stopped
     return folders
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlglot import exp
 
-from thetajoin.cli.files import STDIN
+from thetajoin.cli.files import STDIN, format_of
 from thetajoin.errors import ThetaJoinError
 from thetajoin.query.text import parse_query
 
@@ -21,13 +21,16 @@ def named_files(query: str, base: Path) -> dict[str, Path]:
         tree = parse_query(query).tree
     except ThetaJoinError:
         return {}
-    names = [table.name for table in tree.find_all(exp.Table) if _is_quoted(table)]
-    return {name: STDIN if name == "-" else base / name for name in names if _is_file(name)}
+    names = [_name(table) for table in tree.find_all(exp.Table)]
+    return {name: STDIN if name == "-" else base / name for name in names if name}
 
 
-def _is_quoted(table: exp.Table) -> bool:
-    return isinstance(table.this, exp.Identifier) and bool(table.this.quoted) and not table.db
-
-
-def _is_file(name: str) -> bool:
-    return name == "-" or "/" in name or "." in name or glob.has_magic(name)
+def _name(table: exp.Table) -> str:
+    """A file's name, or nothing; without quotes a name may end like a file's, and no more."""
+    name = ".".join(part.name for part in table.parts)
+    quoted = isinstance(table.this, exp.Identifier) and bool(table.this.quoted)
+    if quoted and not table.db:
+        is_file = name == "-" or "/" in name or "." in name or glob.has_magic(name)
+    else:
+        is_file = bool(table.db) and format_of(Path(name)) is not None
+    return name if is_file else ""

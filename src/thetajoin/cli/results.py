@@ -158,10 +158,12 @@ class _Kept:
 
 @contextmanager
 def _standard_output() -> Iterator[Any]:
-    sys.stdout.flush()
     file = _Kept(sys.stdout.buffer)
+    with _writing("the result"):
+        sys.stdout.flush()
     yield file
-    file.flush()
+    with _writing("the result"):
+        file.flush()
 
 
 @contextmanager
@@ -169,7 +171,8 @@ def _writing(name: str) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise
+        # With its number typer would take it for its own to handle, and exit with 1.
+        raise BrokenPipeError from None
     except (pa.ArrowException, OSError) as error:
         raise SchemaError(f"cannot write {name}: {one_line(str(error))}") from error
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 # What a terminal acts upon: control characters, and those that change the direction of writing. A
 # file's name may also hold bytes that are no text at all, which Python keeps as lone surrogates.
@@ -60,8 +61,8 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: None
         return
     spinner = "line" if console.options.ascii_only else "dots"
-    with console.status(literal(text), spinner=spinner) as status:
-        yield lambda text: status.update(literal(text))
+    with console.status(Text(literal(text)), spinner=spinner) as status:
+        yield lambda text: status.update(Text(literal(text)))
 
 
 def grid(
