@@ -87,6 +87,76 @@ def test_a_mistake_is_one_line(refused, tmp_path, monkeypatch, words, says):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_version(run):
+    from thetajoin import __version__
+
+    assert run("--version") == (0, f"thetajoin {__version__}\n", "")
+
+
+def test_doctor_on_a_bare_machine(run, monkeypatch):
+    """What is missing is named, with what to run, and only what tables need is an error."""
+    from importlib import metadata
+
+    there = metadata.version
+
+    def version(name):
+        if name in absent:
+            raise metadata.PackageNotFoundError(name)
+        return there(name)
+
+    monkeypatch.setattr("thetajoin.cli.doctor.metadata.version", version)
+    absent = {"pyspark", "grpcio", "matplotlib", "polars"}
+    code, out, err = run("doctor")
+    assert (code, err) == (0, "")
+    assert "tables in this process: ready" in out
+    assert "Spark: not ready: pyspark, grpcio missing: run `" in out
+    assert "pip install 'thetajoin[spark]'" in out
+    assert "pip install 'thetajoin[plot]'" in out
+    absent = {"numba"}
+    code, out, err = run("doctor")
+    assert code == 1
+    assert "tables in this process: not ready" in out
+    assert err.startswith("thetajoin: numba missing: run `")
+    assert err.count("\n") == 1
+
+
+COMMANDS = ["run", "explain", "demo", "generate", "doctor", "bench"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(run, command):
+    code, out, err = run(command, "--help")
+    assert (code, err) == (0, "")
+    assert f"Usage: thetajoin {command}" in out
+    if command in ("run", "explain", "generate", "bench"):
+        assert f"thetajoin {command}" in out.split("Example")[1]
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("rnu", "run"), ("expalin", "explain")])
+def test_a_misspelt_command(refused, typed, meant):
+    assert f"Did you mean '{meant}'?" in refused(typed)
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("thetajoin ", {"run", "doctor"}),
+        ("thetajoin be", {"bench"}),
+        ("thetajoin bench eng", {"engine"}),
+        ("thetajoin generate ", {"power", "taxi"}),
+        ("thetajoin run x --format ", {"csv", "parquet"}),
+        ("thetajoin run --ov", {"--overwrite"}),
+    ],
+)
+def test_completion(run, monkeypatch, line, offered):
+    monkeypatch.setenv("_THETAJOIN_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    assert offered <= set(out.split())
+
+
 def test_without_words_there_is_help(run):
     code, out, err = run()
     assert (code, err) == (0, "")
