@@ -114,3 +114,10 @@ def test_mistakes(folder, text, message):
 def test_a_missing_job():
     with pytest.raises(OptionError, match="cannot read the job"):
         call("run", "nowhere.toml")
+
+
+def test_a_stream_needs_a_first_file(folder):
+    (folder / "empty").mkdir()
+    stream = STREAM.replace('"a.parquet"', '"empty"') + '[sink]\nformat = "console"\n'
+    with pytest.raises(OptionError, match=r"source 'a': there are no files .* its first file"):
+        read_job(job(folder, f'query = "{QUERY}"{stream}'))

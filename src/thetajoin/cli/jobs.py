@@ -30,9 +30,12 @@ mode = "append"            # or update, with format = "console"; streams only
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from thetajoin.cli.files import (
     FORMATS,
@@ -45,7 +48,7 @@ from thetajoin.cli.files import (
     read_stdin,
 )
 from thetajoin.cli.named_files import named_files
-from thetajoin.errors import OptionError, nearest
+from thetajoin.errors import OptionError, SchemaError, nearest
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
 
 _KEYS: dict[str, dict[str, type]] = {
@@ -102,6 +105,22 @@ class Job:
     def streaming(self) -> bool:
         """Whether any source grows while the job runs."""
         return any(source.stream for source in self.sources.values())
+
+
+class CheckedQuery(Protocol):
+    """A query that was checked against its tables, and has not run yet."""
+
+    def run(self) -> Any:
+        """The whole result; of streams, a DataFrame."""
+
+    def open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The result's columns, and its rows as they are found."""
+
+    def first(self, rows: int) -> pa.Table:
+        """The first rows; what comes after them is not computed."""
+
+    def explain(self) -> Any:
+        """Its plan."""
 
 
 def read_job(path: Path) -> Job:
@@ -262,16 +281,19 @@ def _check_tables(data: dict[str, Any], where: str) -> None:
 
 
 def spark_format(source: SourceSpec) -> str:
-    """The format of a source's files; a stream's folder may have none yet."""
-    if source.format is not None:
-        return source.format
-    file = next(iter(files_of(source.path)))
-    return "parquet" if file.is_dir() else input_format(file)
+    """The format of a source's files, which are all of one."""
+    file = files_of(source.path)[0]
+    return source.format or ("parquet" if file.is_dir() else input_format(file))
 
 
 def _check_stream(job: Job, where: str) -> None:
     for name, source in job.sources.items():
-        _one_of(spark_format(source), _SPARK_FORMATS, "format", f"{where}, source {name!r}")
+        try:
+            form = spark_format(source)
+        except SchemaError as error:
+            hint = ": a stream's columns are those of its first file" if source.stream else ""
+            raise OptionError(f"{where}, source {name!r}: {error}{hint}") from error
+        _one_of(form, _SPARK_FORMATS, "format", f"{where}, source {name!r}")
     if job.overwrite:
         raise OptionError(f"{where}, sink: a stream goes on with what is there: no overwrite")
     if job.sink_format == CONSOLE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from rich.console import Console
 from thetajoin.cli.files import output_format, read_table
 from thetajoin.cli.jobs import (
     TABLE,
+    CheckedQuery,
     Job,
     SourceSpec,
     file_source,
@@ -28,7 +29,6 @@ from thetajoin.cli.rows import show_rows
 from thetajoin.cli.streams import open_frames, run_stream
 from thetajoin.cli.terminal import counted, say, working
 from thetajoin.errors import OptionError
-from thetajoin.query.call import LastCall
 from thetajoin.query.run import compile_query
 
 SHOWN = 20  # rows of a result that a terminal is shown
@@ -117,7 +117,7 @@ def check_places(job: Job) -> None:
         check_new(job.sink, overwrite=job.overwrite)
 
 
-def compiled(job: Job) -> LastCall:
+def compiled(job: Job) -> CheckedQuery:
     """The job's query over its sources, checked; nothing has run yet."""
     with working("reading") as tell:
         if job.streaming:
@@ -141,10 +141,11 @@ def run_job(job: Job, console: Console) -> None:
     if job.streaming:
         run_stream(job, compiled, console)
         return
-    schema, batches = compiled(job).open()
+    query = compiled(job)
     if job.sink is None and job.shown == TABLE:
-        _show(schema, batches, job.limit, console)
+        _show(query, job.limit, console)
         return
+    schema, batches = query.open()
     if job.limit is not None:
         batches = first(batches, job.limit)
     form = job.shown if job.sink is None else job.sink_format
@@ -159,13 +160,11 @@ def run_job(job: Job, console: Console) -> None:
         say(console, f"{counted(rows, 'row')} in {job.sink}")
 
 
-def _show(
-    schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int | None, console: Console
-) -> None:
+def _show(query: CheckedQuery, limit: int | None, console: Console) -> None:
     """Show the first rows; no more than one further row is computed to know whether there is."""
     most = SHOWN if limit is None else limit
     with working("joining"):
-        table = pa.Table.from_batches(first(batches, most + 1), schema=schema)
+        table = query.first(most + 1)
     if table.num_rows <= most:
         footer = counted(table.num_rows, "row")
     else:

@@ -11,14 +11,13 @@ from typing import Any
 from rich.console import Console
 
 from thetajoin.cli.interrupts import after_stopping
-from thetajoin.cli.jobs import CONSOLE, NOW, TABLE, Job, spark_format
+from thetajoin.cli.jobs import CONSOLE, NOW, TABLE, CheckedQuery, Job, spark_format
 from thetajoin.cli.live import LiveLine
 from thetajoin.cli.results import Writer
 from thetajoin.cli.rows import show_rows
 from thetajoin.cli.terminal import counted, say, screen
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
-from thetajoin.query.call import LastCall
 
 SHOWN = 20  # rows of a micro-batch that a terminal is shown
 LOOK_S = 0.2  # between looks whether a query has ended; Ctrl-C is heard at once
@@ -54,7 +53,7 @@ def open_frames(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     return frames
 
 
-def run_stream(job: Job, compiled: Callable[[Job], LastCall], console: Console) -> None:
+def run_stream(job: Job, compiled: Callable[[Job], CheckedQuery], console: Console) -> None:
     """Run a streaming job until its streams end or somebody stops it."""
     call = compiled(job)
     from thetajoin.spark.failures import plain_errors, reason
