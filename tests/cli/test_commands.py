@@ -215,6 +215,15 @@ def test_what_the_machine_refuses_is_one_line(refused, monkeypatch, error, says)
     assert says in refused("demo")
 
 
+def test_a_warning_is_one_line(run, monkeypatch):
+    import warnings
+
+    monkeypatch.setattr(
+        "thetajoin.cli.demo.run_demo", lambda _: warnings.warn("slow\n[red]", stacklevel=1)
+    )
+    assert run("demo") == (0, "", "thetajoin: warning: slow [red]\n")
+
+
 def test_ctrl_c_is_one_line(run, monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from contextlib import suppress
 from typing import Any
 
@@ -25,6 +26,7 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             # A terminal may have fewer letters than a user's data.
             stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _warn
     try:
         code = _called()
         sys.stdout.flush()
@@ -34,6 +36,13 @@ def main() -> None:
     if code == INTERRUPTED:
         stopped()
     sys.exit(code)
+
+
+def _warn(message: Warning | str, *_where: Any) -> None:
+    """A warning in one line; where in the program it was given is of no use to who types."""
+    from thetajoin.cli.terminal import complain
+
+    complain(one_line(f"warning: {message}"))
 
 
 def _called() -> int:
