@@ -130,12 +130,12 @@ def explain(
     ],
     right: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", show_default=False, help="Another file, or the same."),
+        typer.Argument(metavar="FILE", show_default=False, help="Another file, or the same."),
     ] = None,
     on: Annotated[
         str,
         typer.Argument(
-            metavar="[CONDITION]", show_default=False, help='Such as "l.a < r.a AND l.b > r.b".'
+            metavar="CONDITION", show_default=False, help='Such as "l.a < r.a AND l.b > r.b".'
         ),
     ] = "",
     how: Annotated[str, typer.Option(help="inner, left, right, full, semi or anti.")] = "inner",
