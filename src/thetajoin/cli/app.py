@@ -153,13 +153,14 @@ def explain(
     from thetajoin.cli.files import read_table
     from thetajoin.cli.run import compiled, job_of
     from thetajoin.cli.terminal import working
+    from thetajoin.engine.layout import parse_how
 
     if right is None:
         plan = compiled(job_of(left, table or [])).explain()
     else:
         with working("reading"):
             tables = read_table(Path(left)), read_table(right)
-            plan = tj.explain(*tables, on, how=how)
+            plan = tj.explain(*tables, on, how=parse_how(how))
     for line in str(plan).splitlines():
         say(screen(), line)
 

@@ -67,6 +67,8 @@ def examine() -> int:
 def _show(console: Console, title: str, rows: list[tuple[str, str, str]]) -> None:
     table = grid(("what", "found", ""), rows)
     table.title, table.title_justify = title, "left"
+    for column in table.columns:
+        column.overflow = "fold"  # a path that is cut is of no use
     console.print(table)
 
 

@@ -26,7 +26,7 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             # A terminal may have fewer letters than a user's data.
             stream.reconfigure(errors="backslashreplace")
-    warnings.showwarning = _warn
+    warnings.showwarning = lambda message, *_where, **_more: _warn(message)
     try:
         code = _called()
         sys.stdout.flush()
@@ -38,7 +38,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _warn(message: Warning | str, *_where: Any) -> None:
+def _warn(message: Warning | str) -> None:
     """A warning in one line; where in the program it was given is of no use to who types."""
     from thetajoin.cli.terminal import complain
 

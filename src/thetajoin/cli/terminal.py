@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -72,8 +71,7 @@ def grid(
     """Names and rows as a table; `right` says which columns are numbers."""
     table = Table()
     for at, name in enumerate(names):
-        justify: Literal["left", "right"] = "right" if any(right[at : at + 1]) else "left"
-        table.add_column(literal(name), justify=justify, overflow="fold")
+        table.add_column(literal(name), justify="right" if any(right[at : at + 1]) else "left")
     for row in rows:
         table.add_row(*(literal(value) for value in row))
     return table
