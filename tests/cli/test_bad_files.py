@@ -66,7 +66,7 @@ def test_a_column_of_bytes_is_no_mistake_of_the_command(folder, run):
     ("words", "says"),
     [
         ([""], "the query is empty"),
-        (["SELECT"], "has no FROM"),
+        (["SELECT"], "in the query"),
         (["garbage"], "begins with SELECT"),
         (["a.parquet"], "to query it, write \"SELECT ... FROM 'a.parquet'"),
         (["(" * 3000], "nested too deeply"),
