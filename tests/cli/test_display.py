@@ -115,14 +115,14 @@ PROGRESS = read_progress(REPORT)
 
 def test_the_line_of_a_stream():
     totals = Totals()
-    assert totals.line() == "0 micro-batches; 0 rows in"
+    assert totals.line() == "0 batches; 0 rows in"
     totals.add(PROGRESS)
     totals.add(PROGRESS)
     line = totals.line()
-    assert line.startswith(f"2 micro-batches; {2 * PROGRESS.input_rows:,} rows in")
+    assert line.startswith(f"2 batches; {2 * PROGRESS.input_rows:,} rows in")
     assert f"; {2 * (PROGRESS.matches + PROGRESS.unmatched):,} matches; " in line
-    assert f"state {PROGRESS.window_rows:,} rows, " in line
-    assert line.endswith(f"{2 * (PROGRESS.late_rows + PROGRESS.null_times):,} late rows")
+    assert f"; state {PROGRESS.state_bytes / 1e3:.1f} kB; " in line
+    assert line.endswith(f"{2 * (PROGRESS.late_rows + PROGRESS.null_times):,} late")
 
 
 def test_a_stream_without_state_has_no_such_numbers():
@@ -143,7 +143,7 @@ def test_the_line_is_for_a_terminal(terminal, capsys):
         live.totals.add(PROGRESS)
         live.refresh()
     shown = file.getvalue()
-    assert "1 micro-batch;" in shown
+    assert "1 batch;" in shown
     assert shown.endswith("\x1b[2K")  # nothing stays behind
 
 

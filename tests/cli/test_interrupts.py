@@ -38,7 +38,7 @@ class Process:
             )
 
     def wait_for(self, text: str) -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 200
         while text not in self.output.read_text():
             assert self.running.poll() is None, self.running.communicate()[1]
             assert time.monotonic() < until, self.output.read_text()

@@ -39,17 +39,15 @@ class Totals:
         self.newest = progress
 
     def line(self) -> str:
-        """All of it in one line."""
-        parts = [counted(self.batches, "micro-batch"), f"{counted(self.rows, 'row')} in"]
+        """All of it in one line, short enough for most terminals."""
+        parts = [counted(self.batches, "batch"), f"{counted(self.rows, 'row')} in"]
         newest = self.newest
         if newest is not None and newest.rows_per_s:
-            parts[1] += f" ({newest.rows_per_s:,.0f} a second)"
+            parts[1] += f" ({newest.rows_per_s:,.0f}/s)"
         if self.late_known and newest is not None:
             parts.append(counted(self.matches, "match"))
-            parts.append(
-                f"state {counted(newest.window_rows, 'row')}, {megabytes(newest.state_bytes)}"
-            )
-            parts.append(counted(self.late, "late row"))
+            parts.append(f"state {megabytes(newest.state_bytes)}")
+            parts.append(f"{self.late:,} late")
         return "; ".join(parts)
 
 
