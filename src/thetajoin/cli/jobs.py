@@ -8,7 +8,7 @@ checkpoint = "ck"          # streams only
 trigger = "10 seconds"     # or "available-now"; streams only
 
 [sources.dc1]
-path = "dc1"               # a file, a folder of Parquet files, or a pattern of files
+path = "dc1"               # a file, a folder or a pattern of files
 stream = true              # read as it grows, on Spark
 watermark = "ts 10 seconds"
 
