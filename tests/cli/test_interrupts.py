@@ -47,10 +47,10 @@ class Process:
     def interrupt(self) -> None:
         os.killpg(self.running.pid, signal.SIGINT)
 
-    def end(self) -> tuple[int, str]:
+    def end(self, seconds: float = 60) -> tuple[int, str]:
         """The exit code and stderr; what it has started, Spark's JVM, has to end with it."""
         try:
-            _, err = self.running.communicate(timeout=60)
+            _, err = self.running.communicate(timeout=seconds)
             until = time.monotonic() + 30
             while self._others():
                 assert time.monotonic() < until, "a process is left behind"
@@ -243,6 +243,7 @@ def test_twice_in_a_stream(job):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_stream_that_was_stopped_goes_on(job):
     """What is stopped and started again gives each pair once, as if it had never stopped."""
     text = JOB.replace("count = 50", "count = 1000")
@@ -266,7 +267,7 @@ def test_a_stream_that_was_stopped_goes_on(job):
     now = (job / "job.toml").read_text().replace("100 milliseconds", "available-now")
     (job / "job.toml").write_text(now)
     process = Process(job, "run", "job.toml")
-    assert process.end() == (0, "")
+    assert process.end(240) == (0, "")
     assert "40 rows in" in process.output.read_text()
     found = parquet.read_table([str(f) for f in (job / "out").glob("*.parquet")])
     pairs = sorted(zip(found["k"].to_pylist(), found["j"].to_pylist(), strict=True))
