@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from thetajoin.cli.streams import _Rows
 from thetajoin.errors import ThetaJoinError
 from thetajoin.spark.session import find_java
 
@@ -28,6 +29,27 @@ on = "k"
 [sink]
 format = "console"
 """
+
+
+class Batch:
+    """A micro-batch, of which only its rows are asked for."""
+
+    def __init__(self, table):
+        self.toArrow = lambda: table
+
+
+@pytest.mark.parametrize(
+    ("form", "lines"),
+    [
+        ("json", ['{"k": 1}', '{"k": 2}', '{"k": 3}']),
+        ("csv", ['"k"', "1", "2", "3"]),
+    ],
+)
+def test_batches_follow_each_other(capsys, form, lines):
+    rows = _Rows(form)
+    for number, values in enumerate(([1, 2], [], [3])):
+        rows.write(None, Batch(pa.table({"k": pa.array(values, pa.int64())})), number)
+    assert capsys.readouterr().out.splitlines() == lines
 
 
 @pytest.mark.spark
