@@ -31,7 +31,7 @@ def _numba_cache_dir() -> Path:
     kernel inlines, so a cache kept across edits could run old code.
     """
     digest = hashlib.sha256()
-    for path in sorted((ROOT / "src" / "thetajoin" / "kernels").rglob("*.py")):
+    for path in sorted((ROOT / "src" / "thetajoin").rglob("kernels/*.py")):
         digest.update(path.name.encode() + path.read_bytes())
     return ROOT / ".cache" / "numba" / digest.hexdigest()[:12]
 

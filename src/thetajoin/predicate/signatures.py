@@ -38,9 +38,6 @@ from thetajoin.predicate.types import (
 _DAY = 86400 * 10**6
 
 
-# Of a decimal, as in Spark.
-
-
 class MismatchError(Exception):
     """Types that an operator does not take; the binder adds where."""
 

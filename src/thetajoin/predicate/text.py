@@ -17,7 +17,6 @@ from thetajoin.predicate.arrays import Array, by_value, ticks
 from thetajoin.predicate.types import BINARY, STRING, UNITS, type_name, unit_of
 
 _EPOCH = dt.datetime(1970, 1, 1)
-_MICRO = dt.timedelta(microseconds=1)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _SPECIAL = re.compile(r"[+-]?(inf|infinity)|nan", re.IGNORECASE)
