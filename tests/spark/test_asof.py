@@ -16,7 +16,7 @@ from spark.test_batch import LEFT, RIGHT, L, R
 from spark.test_nearest import ids, on_time
 from strategies import table
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 AGGS: dict[str, tuple[str, Any]] = {
     "count(*)": ("count", None),

@@ -16,7 +16,7 @@ from spark.harness import CLOSING, Streams, closing, random_batches, seconds, wi
 from spark.test_batch import LEFT, RIGHT, L, R
 from strategies import table
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 CONDITIONS: list[tuple[Any, Any, Any]] = [
     (None, (), None),

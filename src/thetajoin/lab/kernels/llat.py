@@ -95,7 +95,7 @@ def adjust_splitters(histograms, out):
     """Algorithm 1 of PanJoin: new splitters from a sub-window's histograms.
 
     The paper's formula in line 7 leaves out the partition's smallest value, without which every
-    splitter would lie next to zero; `tests/index/test_rap_table.py` shows it.
+    splitter would lie next to zero; `tests/lab/test_rap_table.py` shows it.
     """
     counts, lows, highs = histograms
     parts = counts.size
