@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,13 @@ class _OneSession(LoadScopeScheduling):
     """Tests that need Spark go to one worker and share its session; all others to any."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith("tests/spark/") else nodeid
+        return "spark" if _needs_session(nodeid.partition("::")[0]) else nodeid
+
+
+@cache
+def _needs_session(file: str) -> bool:
+    """Whether a file's tests use the session; whoever spreads them knows only their names."""
+    return file.startswith("tests/spark/") and "mark.spark" in (ROOT / file).read_text()
 
 
 @pytest.hookimpl(optionalhook=True)
