@@ -114,10 +114,10 @@ class Streams:
 
     def read(self, name: str, watermark: tuple[str, str] | None = None) -> Any:
         """A stream as a DataFrame, a file a micro-batch."""
-        known = self.schemas[name]
-        if known not in _schemas:
-            _schemas[known] = self.spark.read.parquet(str(self.folder / name)).schema
-        source = self.spark.readStream.schema(_schemas[known]).option("maxFilesPerTrigger", 1)
+        written = self.schemas[name]
+        if written not in _schemas:
+            _schemas[written] = self.spark.read.parquet(str(self.folder / name)).schema
+        source = self.spark.readStream.schema(_schemas[written]).option("maxFilesPerTrigger", 1)
         df = source.parquet(str(self.folder / name))
         return df if watermark is None else df.withWatermark(*watermark)
 

@@ -117,7 +117,7 @@ def test_updates_across_a_restart(streams: Streams) -> None:
 
 def test_event_time_groups_in_append_mode(streams: Streams) -> None:
     """A group comes once, when nothing can be added to it any more, and with nothing missing."""
-    batches = random_batches(4, batches=4, nulls=False)
+    batches = random_batches(7, batches=4, nulls=False, step=30)
     far = at(10_000)
     closing = Push(
         [{"lid": 99, "a": None, "c": None, "t": far}],

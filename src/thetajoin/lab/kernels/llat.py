@@ -250,7 +250,7 @@ def _split(leaf, pool, entries, way):
     after[entry] = follower
     tail[right] = entry
     separator = keys[order[cut]]
-    grow(pool, 0, way, separator, rids[order[cut]], right)
+    grow(pool, np.int64(0), way, separator, rids[order[cut]], right)
     return True
 
 
