@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def _numba_cache_dir() -> Path:
     kernel inlines, so a cache kept across edits could run old code.
     """
     digest = hashlib.sha256()
-    for path in sorted((ROOT / "src" / "thetajoin" / "kernels").rglob("*.py")):
+    for path in sorted((ROOT / "src" / "thetajoin").rglob("kernels/*.py")):
         digest.update(path.name.encode() + path.read_bytes())
     return ROOT / ".cache" / "numba" / digest.hexdigest()[:12]
 
@@ -43,7 +44,13 @@ class _OneSession(LoadScopeScheduling):
     """Tests that need Spark go to one worker and share its session; all others to any."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith("tests/spark/") else nodeid
+        return "spark" if _needs_session(nodeid.partition("::")[0]) else nodeid
+
+
+@cache
+def _needs_session(file: str) -> bool:
+    """Whether a file's tests use the session; whoever spreads them knows only their names."""
+    return file.startswith("tests/spark/") and "mark.spark" in (ROOT / file).read_text()
 
 
 @pytest.hookimpl(optionalhook=True)

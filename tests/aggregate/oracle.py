@@ -1,19 +1,31 @@
-"""What grouping a naive join's pairs gives, in plain Python."""
+"""Groups and aggregates to ask for, and what grouping a naive join's pairs gives."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import cmp_to_key
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
 import naive
 from naive import Pair, Row
 
 Value = Callable[[Row, Row], Any]
+
+
+def chosen(texts: Iterable[str], most: int, least: int = 0) -> st.SearchStrategy[list[str]]:
+    """Some of the groups or aggregates."""
+    return st.lists(st.sampled_from(sorted(texts)), min_size=least, max_size=most, unique=True)
+
+
+def asked(groups: Sequence[str], aggs: Sequence[str]) -> dict[str, Any]:
+    """Groups and aggregates as arguments of `join_agg`."""
+    named = {f"a{i}": text for i, text in enumerate(aggs)}
+    return {"group_by": {f"g{i}": text for i, text in enumerate(groups)}, "aggs": named}
 
 
 def aggregated(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import naive
 import strategies as own
 import thetajoin as tj
-from aggregate.oracle import aggregated, assert_same
+from aggregate.oracle import aggregated, asked, assert_same, chosen
 from strategies import STREAM_L, STREAM_R, left_rows, left_table, right_rows, right_table, table
 from thetajoin.aggregate.stream import StreamAggregate
 
@@ -46,15 +46,6 @@ FLOATS = {
 ONE_SIDED = [g for g in GROUPS if g != "l.a + r.b"]
 
 
-def chosen(texts, most):
-    return st.lists(st.sampled_from(sorted(texts)), max_size=most, unique=True)
-
-
-def query(groups, aggs):
-    named = {f"a{i}": text for i, text in enumerate(aggs)}
-    return {"group_by": {f"g{i}": text for i, text in enumerate(groups)}, "aggs": named}
-
-
 def expected(pairs, groups, aggs):
     known = AGGS | FLOATS
     return aggregated(pairs, [GROUPS[g] for g in groups], [known[a] for a in aggs])
@@ -70,7 +61,7 @@ def expected(pairs, groups, aggs):
 )
 def test_any_condition(left, right, condition, groups, aggs):
     got = tj.join_agg(
-        left_table(left), right_table(right), condition.sql, **query(groups, aggs), threads=1
+        left_table(left), right_table(right), condition.sql, **asked(groups, aggs), threads=1
     )
     pairs = naive.naive_join(left, right, condition.pred)
     assert_same(got, expected(pairs, groups, aggs), len(groups))
@@ -85,7 +76,7 @@ def test_all_pairs_of_operators(first, second, left, right, groups, aggs):
         left_table(left),
         right_table(right),
         f"l.a {first} r.b AND l.c {second} r.d",
-        **query(groups, aggs),
+        **asked(groups, aggs),
         threads=1,
     )
     pairs = naive.naive_join(left, right, naive.conj(("a", first, "b"), ("c", second, "d")))
@@ -108,7 +99,7 @@ def test_windows(left, right, ops, windowed, groups, aggs):
         f"l.a {ops[0]} r.b AND l.c {ops[1]} r.d",
         window=windowed.window,
         order_by=windowed.order_by,
-        **query(groups, aggs),
+        **asked(groups, aggs),
     )
     pairs = naive.naive_join(
         left,
@@ -137,7 +128,7 @@ def test_streams(steps, ops, windowed, groups, aggs, options, restart):
         order_by=windowed.order_by,
         left_schema=pa.schema(STREAM_L),
         right_schema=pa.schema(STREAM_R),
-        **query(groups, aggs),
+        **asked(groups, aggs),
         **options,
     )
     timed = isinstance(windowed.window, tj.TimeWindow)

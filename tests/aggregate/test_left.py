@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import naive
 import strategies as own
 import thetajoin as tj
-from aggregate.oracle import aggregated, assert_same
-from aggregate.test_join_agg import AGGS, FLOATS, GROUPS, LEFT, OPS, PLAIN, RIGHT, chosen, query
+from aggregate.oracle import aggregated, asked, assert_same, chosen
+from aggregate.test_join_agg import AGGS, FLOATS, GROUPS, LEFT, OPS, PLAIN, RIGHT
 from strategies import STREAM_L, STREAM_R, left_rows, left_table, right_rows, right_table, table
 from thetajoin.aggregate.stream import StreamAggregate
 
@@ -41,7 +41,7 @@ def test_any_condition(left, right, condition, groups, aggs):
         right_table(right),
         condition.sql,
         how="left",
-        **query(groups, aggs),
+        **asked(groups, aggs),
         threads=1,
     )
     pairs = naive.naive_join(left, right, condition.pred)
@@ -58,7 +58,7 @@ def test_windows(left, right, ops, windowed, groups, aggs):
         how="left_outer",
         window=windowed.window,
         order_by=windowed.order_by,
-        **query(groups, aggs),
+        **asked(groups, aggs),
     )
     pairs = naive.naive_join(
         left,
@@ -89,7 +89,7 @@ def test_streams(steps, ops, windowed, groups, aggs, options, restart):
         order_by=windowed.order_by,
         left_schema=pa.schema(STREAM_L),
         right_schema=pa.schema(STREAM_R),
-        **query(groups, aggs),
+        **asked(groups, aggs),
         **options,
     )
     timed = isinstance(windowed.window, tj.TimeWindow)

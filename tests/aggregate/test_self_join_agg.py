@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import naive
 import strategies as own
 import thetajoin as tj
-from aggregate.oracle import aggregated, assert_same
+from aggregate.oracle import aggregated, asked, assert_same, chosen
 from strategies import table
 from thetajoin.aggregate.run import AggConfig, Aggregator
 from thetajoin.aggregate.state import merge, result
@@ -49,15 +49,6 @@ AGGS = {
     "min(r.a)": ("min", lambda l, r: r["a"]),
     "sum(l.a * r.c)": ("sum", lambda l, r: naive.arithmetic("*", l["a"], r["c"])),
 }
-
-
-def chosen(texts, most, least=0):
-    return st.lists(st.sampled_from(sorted(texts)), min_size=least, max_size=most, unique=True)
-
-
-def asked(groups, aggs):
-    named = {f"a{i}": text for i, text in enumerate(aggs)}
-    return {"group_by": {f"g{i}": text for i, text in enumerate(groups)}, "aggs": named}
 
 
 def expected(pairs, groups, aggs):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from thetajoin.lab.bench.structures import distributions
-from thetajoin.lab.kernels.llat import adjust_splitters
+from thetajoin.lab.kernels.llat import Histograms, adjust_splitters
 from thetajoin.lab.structures.rap_table import RapPartitions, first_splitters
 
 
@@ -31,8 +31,10 @@ def test_new_splitters_lie_between_a_partitions_smallest_and_largest_key() -> No
 def test_one_splitter_for_each_balancing_indicator() -> None:
     """A histogram of 2, 3, 5 and 6 rows, 16 in all: splitters after 4, 8 and 12 of them."""
     out = np.empty(3, np.int64)
-    counts = np.array([2, 3, 5, 6])
-    adjust_splitters(counts, np.array([0, 10, 20, 30]), np.array([9, 19, 29, 39]), out)
+    histograms = Histograms(
+        np.array([2, 3, 5, 6]), np.array([0, 10, 20, 30]), np.array([9, 19, 29, 39])
+    )
+    adjust_splitters(histograms, out)
     assert out.tolist() == [10 + int(2 / 3 * 9), 20 + int(3 / 5 * 9), 30 + int(2 / 6 * 9)]
 
 

@@ -34,6 +34,8 @@ CLOSING = 1_000_000
 NOT_STARTED = "Python worker failed to connect back"
 
 _names = itertools.count()
+# What Spark makes of a file's schema: asking it takes a job each time.
+_schemas: dict[bytes, Any] = {}
 
 
 def at(seconds: float | None) -> datetime | None:
@@ -87,6 +89,7 @@ class Streams:
     spark: Any
     folder: Path
     written: dict[str, int] = field(default_factory=dict)
+    schemas: dict[str, bytes] = field(default_factory=dict)
     starting: Any = None
     frames: dict[str, Any] = field(default_factory=dict)
 
@@ -97,6 +100,7 @@ class Streams:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema)
+        self.schemas.setdefault(name, table.schema.serialize().to_pybytes())
         file = self.folder / f"{name}.{at}.tmp"
         pq.write_table(table, file)
         os.utime(file, (1e9 + at, 1e9 + at))
@@ -110,8 +114,10 @@ class Streams:
 
     def read(self, name: str, watermark: tuple[str, str] | None = None) -> Any:
         """A stream as a DataFrame, a file a micro-batch."""
-        schema = self.spark.read.parquet(str(self.folder / name)).schema
-        source = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        written = self.schemas[name]
+        if written not in _schemas:
+            _schemas[written] = self.spark.read.parquet(str(self.folder / name)).schema
+        source = self.spark.readStream.schema(_schemas[written]).option("maxFilesPerTrigger", 1)
         df = source.parquet(str(self.folder / name))
         return df if watermark is None else df.withWatermark(*watermark)
 

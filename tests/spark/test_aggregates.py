@@ -98,7 +98,7 @@ def run_updates(streams: Streams, df: Any, checkpoint: str) -> list[pa.Table]:
 
 
 def test_updates_across_a_restart(streams: Streams) -> None:
-    batches = random_batches(3, batches=5, nulls=False)
+    batches = random_batches(7, batches=3, nulls=False)
 
     def query() -> Any:
         return tj.join_agg(
@@ -106,9 +106,9 @@ def test_updates_across_a_restart(streams: Streams) -> None:
             order_by=("lid", "rid"),
         )  # fmt: skip
 
-    streams.push(*batches[:3])
+    streams.push(*batches[:2])
     first = run_updates(streams, query(), "ck")
-    streams.push(*batches[3:])
+    streams.push(*batches[2:])
     second = run_updates(streams, query(), "ck")
     pairs = naive.naive_stream(batches, PRED, window=naive.Count(20), order_by=("lid", "rid")).rows
     want = aggregated(pairs, [lambda l, r: l["a"]], ORACLE)
@@ -117,7 +117,7 @@ def test_updates_across_a_restart(streams: Streams) -> None:
 
 def test_event_time_groups_in_append_mode(streams: Streams) -> None:
     """A group comes once, when nothing can be added to it any more, and with nothing missing."""
-    batches = random_batches(8, batches=6, nulls=False, step=30)
+    batches = random_batches(7, batches=4, nulls=False, step=30)
     far = at(10_000)
     closing = Push(
         [{"lid": 99, "a": None, "c": None, "t": far}],
@@ -211,7 +211,7 @@ def test_self_join_of_a_table(spark: Any, window: Any, oracle: Any, order_by: An
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_self_join_of_a_stream_across_a_restart(streams: Streams, counted: bool) -> None:
-    batches = [Push(batch.left, ()) for batch in random_batches(3, batches=5, nulls=False)]
+    batches = [Push(batch.left, ()) for batch in random_batches(7, batches=3, nulls=False)]
     window, oracle, order_by = SELF_WINDOWS[2 if counted else 1]
 
     def query() -> Any:
@@ -221,9 +221,9 @@ def test_self_join_of_a_stream_across_a_restart(streams: Streams, counted: bool)
             order_by=order_by,
         )  # fmt: skip
 
-    streams.push(*batches[:3])
+    streams.push(*batches[:2])
     first = run_updates(streams, query(), "ck")
-    streams.push(*batches[3:])
+    streams.push(*batches[2:])
     second = run_updates(streams, query(), "ck")
     rows = rows_of(batches)[0]
     pairs = naive.naive_self_join(rows, SELF_PRED, window=oracle, order_by=order_by)

@@ -16,7 +16,7 @@ from spark.test_batch import LEFT, RIGHT, L, R
 from spark.test_nearest import ids, on_time
 from strategies import table
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 AGGS: dict[str, tuple[str, Any]] = {
     "count(*)": ("count", None),
@@ -119,7 +119,7 @@ def test_sql_aggregates_and_expressions(frames: tuple[Any, Any]) -> None:
 
 
 def test_sql_on_streams(streams: Streams) -> None:
-    batches = [*random_batches(3, batches=4), closing()]
+    batches = [*random_batches(3, batches=3), closing()]
     streams.push(*batches)
     l, r = streams.both("5 seconds")
     query = "SELECT x.lid, y.rid FROM x ASOF JOIN y ON x.a = y.b AND x.t >= y.t"

@@ -17,7 +17,7 @@ from strategies import HOWS, SCHEMA_L, SCHEMA_R, ids, naive_ids, table
 from thetajoin import ThetaJoinError
 from thetajoin.limits import limits
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 ON = "l.a < r.b AND l.c >= r.d"
 PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))

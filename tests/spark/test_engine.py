@@ -23,7 +23,7 @@ from strategies import HOWS
 from thetajoin import ThetaJoinError
 from thetajoin.planner.engines import KeyEstimate, choose_engine
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 ENGINES = ("thetajoin", "spark")
 FLOATS = (None, float("nan"), float("inf"), -0.0, 0.0, 1.5, -1.5)

@@ -15,7 +15,7 @@ import thetajoin as tj
 from spark.harness import Streams
 from thetajoin import ThetaJoinError
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 ZONE = "spark.sql.session.timeZone"
 ANSI = "spark.sql.ansi.enabled"

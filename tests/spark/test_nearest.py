@@ -16,7 +16,7 @@ from spark.harness import CLOSING, Streams, closing, random_batches, seconds, wi
 from spark.test_batch import LEFT, RIGHT, L, R
 from strategies import table
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 CONDITIONS: list[tuple[Any, Any, Any]] = [
     (None, (), None),
@@ -99,7 +99,7 @@ def on_time(steps: Any) -> tuple[list[Any], list[Any]]:
 
 def test_streams(streams: Streams) -> None:
     """Every direction and kind, hashed or not, with late and unordered rows."""
-    batches = [*random_batches(3, batches=4), closing()]
+    batches = [*random_batches(3, batches=3), closing()]
     streams.push(*batches)
     delay, before, after = 5, 12, 7
     window = tj.TimeWindow(before=f"{before} seconds", after=f"{after} seconds", time="t")
@@ -129,7 +129,7 @@ def test_streams(streams: Streams) -> None:
 
 
 def test_a_restart_in_between(streams: Streams) -> None:
-    batches = [*random_batches(8, batches=4, nulls=False), closing()]
+    batches = [*random_batches(4, batches=3, nulls=False), closing()]
     window = tj.TimeWindow("15 seconds", time="t")
     near = Near(("t", "t"), "nearest", None, 1, "last", "rid")
 

@@ -22,7 +22,7 @@ import thetajoin as tj
 from thetajoin.ipc import batches_from_ipc
 from thetajoin.limits import limits
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 SCHEMA = "k long, p double, q double, s string"

@@ -14,7 +14,7 @@ from spark.harness import LEFT, Streams
 from thetajoin.errors import DataError
 from thetajoin.limits import limits
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 ROWS = 60_000
 SMALL = 100_000

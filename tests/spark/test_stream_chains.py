@@ -119,7 +119,7 @@ def test_the_time_of_an_unmatched_row_is_past(streams: Streams) -> None:
     """Watermark and lateness in a left join, against the oracle, with rows out of order."""
     from spark.harness import with_watermarks
 
-    batches = [*random_batches(53, batches=5, step=25), closing(), closing()]
+    batches = [*random_batches(11, batches=3), closing(), closing()]
     streams.push(*batches)
     run = streams.run(tj.join(*streams.both(DELAY), "l.a < r.b", how="left", window=WINDOW))
     want, result = expected(
@@ -129,4 +129,4 @@ def test_the_time_of_an_unmatched_row_is_past(streams: Streams) -> None:
         window=naive.Time(seconds(20), seconds(20)),
     )
     assert run.ids == want
-    assert run.total("late_rows") == result.late_rows
+    assert run.total("late_rows") == result.late_rows > 0

@@ -13,7 +13,7 @@ import pytest
 import thetajoin as tj
 from spark.harness import TIME, Streams, at
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("t", TIME)])
 ON = "r.x < s.x AND s.x <= u.x"

@@ -39,13 +39,14 @@ from thetajoin.spark.unit_keys import UNIT_KEYS
 pytestmark = pytest.mark.usefixtures("local_dir")
 
 
-@pytest.mark.parametrize("reused", ["", "1"])
 @pytest.mark.parametrize(
     ("how", "units"),
     [("inner", 1), ("inner", 3), ("left", 1), ("left", 2), ("semi", 1), ("full", 1)],
 )
 @pytest.mark.parametrize("forget", ["nothing", "memory", "memory and files"])
-@pytest.mark.parametrize("window", [tj.CountWindow(9, slide=2), tj.CountWindow(1000)])
+@pytest.mark.parametrize(
+    ("window", "reused"), [(tj.CountWindow(9, slide=2), "1"), (tj.CountWindow(1000), "")]
+)
 def test_state_is_enough_to_go_on(
     how: str,
     units: int,

@@ -23,7 +23,7 @@ import numpy as np
 
 from thetajoin.batch.keys import Int64
 from thetajoin.errors import OptionError
-from thetajoin.lab.kernels.pim_join import shared_insert, shared_probe
+from thetajoin.lab.kernels.pim_join import Parts, Seen, Tree, shared_insert, shared_probe
 from thetajoin.lab.structures.b_plus_tree import F_B, BTree
 from thetajoin.lab.structures.css_tree import Css
 from thetajoin.lab.structures.structure import Int32
@@ -45,16 +45,16 @@ class SharedIndex:
         depth = min(D_I, T_S.levels)
         partitions = T_S.nodes(depth)
         self._trees = trees = BTree(F_B, partitions, rows + partitions * F_B)
-        self.tree = T_S.keys, T_S.rid, T_S.directory, T_S.offsets, T_S.f_ib
+        self.tree = Tree(T_S.keys, T_S.rid, T_S.directory, T_S.offsets, T_S.f_ib)
         locks = np.zeros(partitions, np.int64)
-        self.parts = trees.trees, trees.leaves, trees.inners, locks, F_B, depth
+        self.parts = Parts(trees.pool, trees.leaves, locks, depth)
         self.size = 0
         # Tasks that are putting rows in.
         self.inserting = 0
 
     def insert(self, keys: Int64, first: int) -> None:
         """Put rows in, numbered from `first`; other threads may do the same."""
-        shared_insert(keys, first, self.tree, self.parts, self._trees.alloc)
+        shared_insert(keys, first, self.tree, self.parts)
 
     def rows(self) -> tuple[Int64, Int32]:
         """What T_I holds, in key order."""
@@ -282,22 +282,11 @@ class SharedJoin:
     def _probe(self, task: Task, layers: list[SharedIndex], edge: int) -> None:
         other = self._streams[1 - task.side]
         parts = tuple(index.parts for index in layers)
+        seen = Seen(task.first, task.last, edge, other.ring, self._mask)
         room = 4 * task.keys.size
         while True:
             probes, rows = np.empty(room, np.int32), np.empty(room, np.int32)
-            found = shared_probe(
-                task.low,
-                task.high,
-                task.first,
-                task.last,
-                edge,
-                layers[0].tree,
-                parts,
-                other.ring,
-                self._mask,
-                probes,
-                rows,
-            )
+            found = shared_probe(task.low, task.high, seen, layers[0].tree, parts, probes, rows)
             if found >= 0:
                 task.probes, task.rows = probes[:found], rows[:found]
                 return

@@ -21,9 +21,6 @@ from thetajoin.predicate import Expr
 from thetajoin.predicate.graph import with_columns
 from thetajoin.predicate.nodes import Column
 
-# Stands for the share of pairs that a condition keeps where nothing is known.
-UNKNOWN = 0.1
-
 
 @dataclass(frozen=True)
 class Step:

@@ -12,7 +12,7 @@ import pyarrow.types as t
 
 from thetajoin.errors import DataError
 from thetajoin.predicate.arrays import Array, from_ticks, pc, rowwise, ticks
-from thetajoin.predicate.types import DURATION, UNITS, type_name, unit_of
+from thetajoin.predicate.types import DURATION, ticks_per_second, type_name
 
 _CHECKED = {
     "+": "add_checked",
@@ -103,7 +103,7 @@ def _dates(op: str, args: list[Array], type_: pa.DataType) -> Array:
         missing = other_missing if missing is None else missing | other_missing
     if t.is_date32(type_):
         return _in_range(days + (others if op == "+" else -others), missing, type_)
-    per_day = 86400 * UNITS[unit_of(type_)]
+    per_day = 86400 * ticks_per_second(type_)
     difference = days - others
     limit = (2**63 - 1) // per_day
     if difference.size and max(-int(difference.min()), int(difference.max())) > limit:

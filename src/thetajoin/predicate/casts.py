@@ -24,8 +24,8 @@ from thetajoin.predicate.types import (
     as_decimal,
     is_number,
     is_time_of_day,
+    ticks_per_second,
     type_name,
-    unit_of,
 )
 
 
@@ -99,7 +99,7 @@ def _cast(array: Array, to: pa.DataType) -> Array:
         return _between_numbers(array, to)
     if t.is_duration(source) and is_number(to):
         # Whole days, for a date plus an interval; no explicit cast leads here.
-        return divided(array, 86400 * UNITS[unit_of(source)], LONG).cast(to)
+        return divided(array, 86400 * ticks_per_second(source), LONG).cast(to)
     if is_number(source) or is_number(to):
         return _seconds(array, to)
     return _between_temporals(array, to)
@@ -164,7 +164,7 @@ def _seconds(array: Array, to: Any) -> Array:
         return _float_to_integer(pc.multiply(cast(array, DOUBLE), float(scale)), pa.int64()).view(
             to
         )
-    scale = UNITS[unit_of(array.type)]
+    scale = ticks_per_second(array.type)
     if t.is_integer(to):
         return divided(array, scale, pa.int64()).cast(to)
     values, missing = ticks(array)
@@ -176,12 +176,12 @@ def _between_temporals(array: Array, to: Any) -> Array:
     if t.is_date32(source):
         return array.cast(pa.timestamp(to.unit)).view(to)
     if t.is_date32(to):
-        return divided(array, 86400 * UNITS[unit_of(source)], to)
+        return divided(array, 86400 * ticks_per_second(source), to)
     if is_time_of_day(to):
         return array.cast(to, safe=False)
-    ratio = UNITS[to.unit] // UNITS[unit_of(source)]
+    ratio = UNITS[to.unit] // ticks_per_second(source)
     if ratio == 0:
-        return divided(array, UNITS[unit_of(source)] // UNITS[to.unit], to)
+        return divided(array, ticks_per_second(source) // UNITS[to.unit], to)
     if ratio == 1:
         return array.view(to)
     values, missing = ticks(array)

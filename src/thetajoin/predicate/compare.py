@@ -7,7 +7,7 @@ import pyarrow.types as t
 
 from thetajoin.predicate.arrays import Array, divided, pc
 from thetajoin.predicate.nodes import MIRROR
-from thetajoin.predicate.types import UNITS, unit_of
+from thetajoin.predicate.types import ticks_per_second
 
 _ARROW = {
     "<": "less",
@@ -54,9 +54,9 @@ def _with_nan(op: str, a: Array, b: Array, result: Array) -> Array:
 
 def _compare_units(op: str, a: Array, b: Array) -> Array:
     """Compare in the coarser unit, so that nothing can overflow (see `coarsened`)."""
-    if UNITS[unit_of(a.type)] > UNITS[unit_of(b.type)]:
+    if ticks_per_second(a.type) > ticks_per_second(b.type):
         return _compare_units(MIRROR[op], b, a)
-    step = UNITS[unit_of(b.type)] // UNITS[unit_of(a.type)]
+    step = ticks_per_second(b.type) // ticks_per_second(a.type)
     down = divided(b, step, a.type)
     up = divided(b, step, a.type, up=True)
     if op in ("=", "!="):
@@ -72,7 +72,7 @@ def coarsened(op: str, fine: Array, type_: pa.DataType) -> Array:
     ``a <= b`` and ``a > b`` are as with b rounded down, ``a < b`` and ``a >= b`` as with b rounded
     up, and ``a = b`` needs b to be whole: NULL where it is not.
     """
-    step = UNITS[unit_of(fine.type)] // UNITS[unit_of(type_)]
+    step = ticks_per_second(fine.type) // ticks_per_second(type_)
     down = divided(fine, step, type_)
     if op in ("<=", ">"):
         return down

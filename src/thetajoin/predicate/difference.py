@@ -20,7 +20,7 @@ import pyarrow.types as t
 from thetajoin.predicate.forms import Difference
 from thetajoin.predicate.nodes import MIRROR, Call, Cast, Expr, Literal, coerced, conjunction
 from thetajoin.predicate.simplify import fold
-from thetajoin.predicate.types import DOUBLE, UNITS, digits_of, unit_of, wider_decimal
+from thetajoin.predicate.types import DOUBLE, digits_of, ticks_per_second, wider_decimal
 
 _FAR = 2**65  # beyond any difference of two 64-bit integers
 
@@ -106,7 +106,7 @@ def _subtraction(value: Expr) -> _Subtraction | None:
     step = Fraction(1)
     if t.is_duration(value.type):
         is_date = t.is_date32(first.type)
-        step = Fraction(86400) if is_date else Fraction(1, UNITS[unit_of(value.type)])
+        step = Fraction(86400) if is_date else Fraction(1, ticks_per_second(value.type))
     return _Subtraction(first, second, first.type, step, rounds)
 
 
@@ -132,7 +132,7 @@ def _whole_bounds(op: str, found: _Subtraction, constant: Literal) -> tuple[Any,
     value: Any = constant.value
     target: float | Fraction = value if isinstance(value, float) else Fraction(value)
     if t.is_duration(constant.type):
-        target = Fraction(value, UNITS[unit_of(constant.type)])
+        target = Fraction(value, ticks_per_second(constant.type))
 
     def measure(count: int) -> float | Fraction:
         exact = count * found.step

@@ -133,7 +133,6 @@ class Call(Expr):
         return self.args
 
 
-TRUE = Literal(BOOL, True)
 FALSE = Literal(BOOL, False)
 
 

@@ -31,7 +31,7 @@ from thetajoin.predicate.nodes import (
     negation,
 )
 from thetajoin.predicate.simplify import fold, simplify
-from thetajoin.predicate.types import BOOL, UNITS, unit_of
+from thetajoin.predicate.types import BOOL, ticks_per_second
 
 """An OR that would make more disjuncts than this is checked pair by pair instead."""
 
@@ -193,7 +193,7 @@ def as_comparison(atom: Expr) -> Comparison | None:
         return Comparison(op, left, right, left.type)
     if op == "!=":
         return None  # it would hold for times that the coarser unit cannot express
-    if UNITS[unit_of(left.type)] < UNITS[unit_of(right.type)]:
+    if ticks_per_second(left.type) < ticks_per_second(right.type):
         right = Call(left.type, COARSENED + op, (right,))
     else:
         left = Call(right.type, COARSENED + MIRROR[op], (left,))

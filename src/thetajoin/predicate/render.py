@@ -10,7 +10,7 @@ from functools import cache
 import pyarrow.types as t
 
 from thetajoin.predicate.nodes import COARSENED, COMPARISONS, Call, Cast, Column, Expr, Literal
-from thetajoin.predicate.types import UNITS, type_name, unit_of
+from thetajoin.predicate.types import ticks_per_second, type_name
 
 _BITS = ("|", "^", "&")
 _NOT, _PREDICATE, _ADD, _UNARY, _ATOM = 3, 4, 6, 8, 9
@@ -147,7 +147,7 @@ def literal_text(literal: Literal) -> str:
         moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)
         return f"{type_name(type_)} '{moment.isoformat(' ')}'"
     if t.is_duration(type_):
-        return interval_text(value, UNITS[unit_of(type_)])
+        return interval_text(value, ticks_per_second(type_))
     if t.is_time64(type_):
         return f"TIME '{(dt.datetime.min + dt.timedelta(microseconds=value)).time().isoformat()}'"
     return f"{value}{_SUFFIX[str(type_)]}"

@@ -26,19 +26,13 @@ from thetajoin.predicate.types import (
     common_type,
     compared_types,
     digits_of,
-    duration,
     finer_unit,
     is_comparable,
     is_number,
-    timestamp,
     type_name,
-    unit_of,
 )
 
 _DAY = 86400 * 10**6
-
-
-# Of a decimal, as in Spark.
 
 
 class MismatchError(Exception):
@@ -244,11 +238,11 @@ def _temporal(op: str, a: Expr, b: Expr) -> Call | None:
         b = coerced(b, a.type)
     if t.is_timestamp(a.type) and t.is_duration(b.type):
         unit = finer_unit(a.type, b.type)
-        type_ = timestamp(unit, a.type.tz)
-        return Call(type_, op, (coerced(a, type_), coerced(b, duration(unit))))
+        type_ = pa.timestamp(unit, a.type.tz)
+        return Call(type_, op, (coerced(a, type_), coerced(b, pa.duration(unit))))
     if t.is_timestamp(a.type) and t.is_timestamp(b.type) and op == "-":
         type_, operands = unified([a, b], op)
-        return Call(duration(unit_of(type_)), op, operands)
+        return Call(pa.duration(type_.unit), op, operands)
     if t.is_duration(a.type) and t.is_duration(b.type):
         type_, operands = unified([a, b], op)
         return Call(type_, op, operands)

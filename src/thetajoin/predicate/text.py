@@ -14,10 +14,9 @@ import pyarrow.types as t
 from thetajoin.errors import DataError
 from thetajoin.predicate.arithmetic import round_half_up
 from thetajoin.predicate.arrays import Array, by_value, ticks
-from thetajoin.predicate.types import BINARY, STRING, UNITS, type_name, unit_of
+from thetajoin.predicate.types import BINARY, STRING, UNITS, ticks_per_second, type_name
 
 _EPOCH = dt.datetime(1970, 1, 1)
-_MICRO = dt.timedelta(microseconds=1)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _SPECIAL = re.compile(r"[+-]?(inf|infinity)|nan", re.IGNORECASE)
@@ -127,7 +126,7 @@ def to_text(array: Array) -> Array:
             raise DataError("binary value is not UTF-8 text") from None
     if t.is_timestamp(type_) or t.is_duration(type_):
         values, missing = ticks(array)
-        per_second = UNITS[unit_of(type_)]
+        per_second = ticks_per_second(type_)
         texts = [_moment_text(int(value), per_second) for value in values]
         return pa.array(np.array(texts, object), STRING, mask=missing)
     if t.is_floating(type_):

@@ -107,9 +107,9 @@ def is_comparable(type_: pa.DataType) -> bool:
     )
 
 
-def unit_of(type_: pa.DataType) -> str:
-    """The unit of a timestamp, duration or time of day."""
-    return str(type_.unit)
+def ticks_per_second(type_: pa.DataType) -> int:
+    """The resolution of a timestamp, duration or time of day."""
+    return UNITS[type_.unit]
 
 
 def digits_of(type_: pa.DataType) -> tuple[int, int]:
@@ -117,19 +117,9 @@ def digits_of(type_: pa.DataType) -> tuple[int, int]:
     return type_.precision, type_.scale
 
 
-def timestamp(unit: str, zone: str | None) -> pa.DataType:
-    """The timestamp type of a unit and zone."""
-    return pa.timestamp(unit, zone)
-
-
-def duration(unit: str) -> pa.DataType:
-    """The duration type of a unit."""
-    return pa.duration(unit)
-
-
 def finer_unit(a: pa.DataType, b: pa.DataType) -> str:
     """The finer unit of two temporal types."""
-    return max(unit_of(a), unit_of(b), key=lambda unit: UNITS[unit])
+    return str(max(a, b, key=ticks_per_second).unit)
 
 
 def decimal_type(precision: int, scale: int) -> pa.DataType:
@@ -214,9 +204,9 @@ def _common_temporal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     if t.is_date32(b) and t.is_timestamp(a):
         return a
     if isinstance(a, pa.TimestampType) and isinstance(b, pa.TimestampType):
-        return timestamp(finer_unit(a, b), _common_zone(a, b))
+        return pa.timestamp(finer_unit(a, b), _common_zone(a, b))
     if t.is_duration(a) and t.is_duration(b):
-        return duration(finer_unit(a, b))
+        return pa.duration(finer_unit(a, b))
     if is_time_of_day(a) and is_time_of_day(b):
         finest = finer_unit(a, b)
         return pa.time32("ms") if finest == "ms" else pa.time64("us" if finest == "us" else "ns")

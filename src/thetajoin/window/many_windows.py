@@ -8,9 +8,8 @@ import pyarrow as pa
 
 from thetajoin.errors import WindowError
 from thetajoin.predicate.render import interval_text, quote_name
+from thetajoin.predicate.types import UNITS
 from thetajoin.window.windows import TimeUnit, TimeWindow
-
-_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def _time(window: TimeWindow) -> str:
@@ -58,9 +57,7 @@ def between(
         if unit is None:
             return str(ticks)
         return (
-            interval_text(ticks * 86_400, 1)
-            if unit == "day"
-            else interval_text(ticks, _TICKS[unit])
+            interval_text(ticks * 86_400, 1) if unit == "day" else interval_text(ticks, UNITS[unit])
         )
 
     return f"{there} BETWEEN {here} - {span(before)} AND {here} + {span(after)}"

@@ -42,7 +42,6 @@ TARGETS = {
     "prefap_saves_most": "",
 }
 Progress = Callable[[str], None]
-Times = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,16 @@
 """B+-trees in flat arrays: many trees may share one pool of nodes and one linked list of leaves.
 
-A leaf has `LF` slots of keys and row numbers; an inner node has up to `F` children, and between two
-of them the smallest key and row number of the right one. ``trees[t]`` is ``[root, height]``; a tree
-of height 0 is one leaf. Nodes come from the pool: `alloc` is ``[leaves used, inner nodes used,
-first free leaf, first free inner node]``, the free ones linked through `after` and `ichild`.
-Several threads may insert into different trees of a pool at once, as long as none deletes.
+A leaf has `F` slots of keys and row numbers; an inner node has up to `F` children, and between two
+of them the smallest key and row number of the right one. Several threads may insert into different
+trees of a pool at once, as long as none deletes.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from thetajoin.kernels.jit import inlined, kernel
 from thetajoin.lab.kernels.atomic import fetch_add
@@ -18,10 +19,71 @@ from thetajoin.lab.kernels.bisect import below, upto
 # Levels that a tree may have: fan-outs of at least four and 2^31 rows stay far below.
 DEPTH = 32
 
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+
+class Leaves(NamedTuple):
+    """The leaves of a pool, linked both ways in key order."""
+
+    keys: Int64
+    rids: Int32
+    counts: Int32
+    after: Int32
+    before: Int32
+
+
+class Inners(NamedTuple):
+    """The inner nodes of a pool."""
+
+    keys: Int64
+    rids: Int32
+    children: Int32
+    counts: Int32
+
+
+def inner_nodes(count: int, F: int, kept: Inners | None = None) -> Inners:
+    """Room for inner nodes of `F` children, the first of them those that there are already."""
+    slots = count * F
+    made = Inners(
+        np.empty(slots, np.int64),
+        np.empty(slots, np.int32),
+        np.empty(slots, np.int32),
+        np.zeros(count, np.int32),
+    )
+    if kept is not None:
+        made.keys[: kept.keys.size] = kept.keys
+        made.rids[: kept.rids.size] = kept.rids
+        made.children[: kept.children.size] = kept.children
+        made.counts[: kept.counts.size] = kept.counts
+    return made
+
+
+class Pool(NamedTuple):
+    """Trees and the inner nodes that they share, each with room for `F` children.
+
+    ``trees[t]`` is ``[root, height]``; a tree of height 0 is one leaf. `alloc` is ``[leaves used,
+    inner nodes used, first free leaf, first free inner node]``, the free ones linked through a
+    leaf's `after` and an inner node's first child.
+    """
+
+    trees: Int64
+    inners: Inners
+    alloc: Int64
+    F: int
+
+
+class Way(NamedTuple):
+    """The inner nodes passed on the way to a leaf, and which child was taken in each."""
+
+    path: Int64
+    at: Int64
+
 
 @inlined
-def _exact_child(ikey, irid, icount, node, F, key, rid):
+def _exact_child(inners, F, node, key, rid):
     """The child that holds one row: how many separators are not above its key and number."""
+    ikey, irid, ichild, icount = inners
     a = node * F
     z = a + icount[node] - 1
     start = a
@@ -54,8 +116,10 @@ def _take_inner(ichild, alloc, F):
 
 
 @kernel
-def grow(trees, t, path, at, key, rid, child, inners, alloc, F):
-    """Put a new child and its separator into the nodes of `path`, splitting those that are full."""
+def grow(pool, t, way, key, rid, child):
+    """Put a new child and its separator into the nodes of `way`, splitting those that are full."""
+    trees, inners, alloc, F = pool
+    path, at = way
     ikey, irid, ichild, icount = inners
     d = trees[t, 1] - 1
     while d >= 0:
@@ -121,18 +185,20 @@ def grow(trees, t, path, at, key, rid, child, inners, alloc, F):
 
 
 @inlined
-def insert_one(t, key, rid, trees, leaves, inners, alloc, F, LF, path, at, hint):
+def insert_one(t, key, rid, pool, leaves, way, hint):
     """Insert one row; `hint` is the leaf used last, its tree, and whether it has fences, with them.
 
     Where the key lies within that leaf's fences the tree is not descended at all.
     """
+    trees, inners, alloc, F = pool
+    path, at = way
     lkey, lrid, lcount, after, before = leaves
     ikey, irid, ichild, icount = inners
     leaf = hint[0]
     near = (
         leaf >= 0
         and hint[1] == t
-        and lcount[leaf] < LF
+        and lcount[leaf] < F
         and (hint[2] == 0 or key >= hint[3])
         and (hint[4] == 0 or key < hint[5])
     )
@@ -152,32 +218,32 @@ def insert_one(t, key, rid, trees, leaves, inners, alloc, F, LF, path, at, hint)
                 hint[5] = ikey[node * F + j]
             node = ichild[node * F + j]
         leaf = node
-    base = leaf * LF
+    base = leaf * F
     n = np.int64(lcount[leaf])
     x = upto(lkey, base, n, key)
-    if n == LF:
+    if n == F:
         right = take_leaf(after, alloc)
-        half = LF >> 1
-        if x == LF and hint[4] == 0:
-            half = LF  # keys that grow: leave full leaves behind
-        other = right * LF
-        for k in range(half, LF):
+        half = F >> 1
+        if x == F and hint[4] == 0:
+            half = F  # keys that grow: leave full leaves behind
+        other = right * F
+        for k in range(half, F):
             lkey[other + k - half] = lkey[base + k]
             lrid[other + k - half] = lrid[base + k]
         lcount[leaf] = half
-        lcount[right] = LF - half
+        lcount[right] = F - half
         follower = after[leaf]
         after[right] = follower
         before[right] = leaf
         after[leaf] = right
         if follower >= 0:
             before[follower] = right
-        to_right = x > half or half == LF
-        if half == LF:
+        to_right = x > half or half == F
+        if half == F:
             separator, separator_rid = key, rid
         else:
             separator, separator_rid = lkey[other], lrid[other]
-        grow(trees, t, path, at, separator, separator_rid, right, inners, alloc, F)
+        grow(pool, t, way, separator, separator_rid, right)
         if to_right:
             leaf = right
             x -= half
@@ -186,7 +252,7 @@ def insert_one(t, key, rid, trees, leaves, inners, alloc, F, LF, path, at, hint)
         else:
             hint[4] = 1
             hint[5] = separator
-        base = leaf * LF
+        base = leaf * F
         n = np.int64(lcount[leaf])
     for k in range(base + n, base + x, -1):
         lkey[k] = lkey[k - 1]
@@ -199,29 +265,30 @@ def insert_one(t, key, rid, trees, leaves, inners, alloc, F, LF, path, at, hint)
 
 
 @kernel
-def insert(order, begin, keys, rid, tree_of, trees, leaves, inners, alloc, F, LF):
+def insert(order, begin, keys, rid, tree_of, pool, leaves):
     """Insert rows from ``order[begin]`` on; where the pool runs low, the index to go on from."""
-    path = np.empty(DEPTH, np.int64)
-    at = np.empty(DEPTH, np.int64)
+    way = Way(np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64))
     hint = np.zeros(6, np.int64)
     hint[0] = -1
-    spare_leaves = leaves[2].size - 1
-    spare_inners = inners[3].size - DEPTH
+    alloc = pool.alloc
+    spare_leaves = leaves.counts.size - 1
+    spare_inners = pool.inners.counts.size - DEPTH
     for i in range(begin, order.size):
         if alloc[0] >= spare_leaves or alloc[1] >= spare_inners:
             return i
         r = order[i]
         t = np.int64(tree_of[r]) if tree_of.size else 0
-        insert_one(t, keys[r], rid[r], trees, leaves, inners, alloc, F, LF, path, at, hint)
+        insert_one(t, keys[r], rid[r], pool, leaves, way, hint)
     return order.size
 
 
 @kernel
-def delete(keys, rid, trees, leaves, inners, alloc, F, LF):
+def delete(keys, rid, pool, leaves):
     """Take rows out of the first tree one by one; a node is freed when it is empty.
 
     Nodes are not joined at half their size: a window that refills them soon gains nothing from it.
     """
+    trees, inners, alloc, F = pool
     lkey, lrid, lcount, after, before = leaves
     ikey, irid, ichild, icount = inners
     path = np.empty(DEPTH, np.int64)
@@ -233,11 +300,11 @@ def delete(keys, rid, trees, leaves, inners, alloc, F, LF):
         node = trees[0, 0]
         height = trees[0, 1]
         for d in range(height):
-            j = _exact_child(ikey, irid, icount, node, F, key, row)
+            j = _exact_child(inners, F, node, key, row)
             path[d] = node
             at[d] = j
             node = ichild[node * F + j]
-        base = node * LF
+        base = node * F
         n = np.int64(lcount[node])
         x = np.int64(0)
         z = n
@@ -299,10 +366,10 @@ def delete(keys, rid, trees, leaves, inners, alloc, F, LF):
 
 
 @kernel
-def locate(order, values, tree_of, trees, leaves, inners, F, LF, block, pos):
+def locate(order, values, tree_of, pool, leaves, block, pos):
     """Where in which leaf each probe's first key that is not below its value would be."""
-    lkey = leaves[0]
-    lcount = leaves[2]
+    trees, inners, alloc, F = pool
+    lkey, lcount = leaves.keys, leaves.counts
     ikey, irid, ichild, icount = inners
     for i in range(order.size):
         p = order[i]
@@ -311,19 +378,19 @@ def locate(order, values, tree_of, trees, leaves, inners, F, LF, block, pos):
         node = trees[t, 0]
         for _ in range(trees[t, 1]):
             node = ichild[node * F + below(ikey, node * F, icount[node] - 1, key)]
-        base = node * LF
+        base = node * F
         block[p] = node
         pos[p] = below(lkey, base, np.int64(lcount[node]), key)
 
 
 @kernel
-def drain(first, leaves, LF, keys, rid):
+def drain(first, leaves, F, keys, rid):
     """Copy a linked list of leaves out, in key order; the number of rows."""
     lkey, lrid, lcount, after, before = leaves
     done = 0
     b = np.int64(first)
     while b >= 0:
-        base = b * LF
+        base = b * F
         for k in range(lcount[b]):
             keys[done] = lkey[base + k]
             rid[done] = lrid[base + k]

@@ -155,7 +155,7 @@ def emit_bitsets(order, sets, negate, first, rows, shown, bits, result, out):
     done = 0
     i = state[0]
     while i < order.size:
-        p = order[i]
+        p = np.int64(order[i])
         if state[1] == 0:
             for w in range(words):
                 result[w] = ALL_ONES

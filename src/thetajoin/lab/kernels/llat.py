@@ -8,27 +8,53 @@ range of partitions is one walk. ``tail[i]`` is the last entry of the partition 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from thetajoin.kernels.jit import inlined, kernel
-from thetajoin.lab.kernels.btree import DEPTH, grow
+from thetajoin.lab.kernels.btree import DEPTH, Way, grow
+
+
+class Entries(NamedTuple):
+    """The entries: their rows as linked blocks, and how many are used.
+
+    storage: `begin`, `count`, `after`, keys and row numbers, as `linked` reads them.
+    """
+
+    storage: tuple[NDArray[np.int64] | NDArray[np.int32], ...]
+    tail: NDArray[np.int32]
+    used: NDArray[np.int64]
+    W: int
+
+
+class Histograms(NamedTuple):
+    """How many rows each partition has, and their smallest and largest key."""
+
+    counts: NDArray[np.int64]
+    lows: NDArray[np.int64]
+    highs: NDArray[np.int64]
 
 
 @inlined
-def _append(entry, key, rid, W, count, skey, srid):
-    at = entry * W + count[entry]
+def _append(entry, key, rid, entries):
+    begin, count, after, skey, srid = entries.storage
+    at = entry * entries.W + count[entry]
     skey[at] = key
     srid[at] = rid
     count[entry] += 1
 
 
 @kernel
-def rap_insert(order, keys, rid, splitters, W, storage, tail, used, counts, lows, highs):
+def rap_insert(order, keys, rid, splitters, entries, histograms):
     """Insert rows in key order, each search starting at the last one's partition (PanJoin III-E).
 
     Partition `i` has the keys above ``splitters[i - 1]`` and not above ``splitters[i]``.
     """
+    storage, tail, used, W = entries
     begin, count, after, skey, srid = storage
+    counts, lows, highs = histograms
     m = splitters.size
     at = np.int64(0)
     for i in range(order.size):
@@ -58,19 +84,20 @@ def rap_insert(order, keys, rid, splitters, W, storage, tail, used, counts, lows
             after[entry] = fresh
             tail[at] = fresh
             entry = fresh
-        _append(entry, v, rid[r], W, count, skey, srid)
+        _append(entry, v, rid[r], entries)
         counts[at] += 1
         lows[at] = min(lows[at], v)
         highs[at] = max(highs[at], v)
 
 
 @kernel
-def adjust_splitters(counts, lows, highs, out):
+def adjust_splitters(histograms, out):
     """Algorithm 1 of PanJoin: new splitters from a sub-window's histograms.
 
     The paper's formula in line 7 leaves out the partition's smallest value, without which every
-    splitter would lie next to zero; `tests/index/test_rap_table.py` shows it.
+    splitter would lie next to zero; `tests/lab/test_rap_table.py` shows it.
     """
+    counts, lows, highs = histograms
     parts = counts.size
     total = 0
     for i in range(parts):
@@ -129,8 +156,10 @@ def rap_locate(order, splitters, low, high, tail, block, pos, last):
 
 
 @inlined
-def _leaf_of(key, trees, inners, F, path, at, fences):
+def _leaf_of(key, pool, way, fences):
     """Descend to a leaf; `fences` becomes ``[has low, low, has high, high]``."""
+    trees, inners, alloc, F = pool
+    path, at = way
     ikey, irid, ichild, icount = inners
     node = trees[0, 0]
     fences[0] = 0
@@ -159,8 +188,9 @@ def _leaf_of(key, trees, inners, F, path, at, fences):
 
 
 @kernel
-def _split(leaf, trees, W, storage, tail, used, inners, alloc, F, path, at):
+def _split(leaf, pool, entries, way):
     """Sort a full leaf and move its upper half to a new one, never parting equal keys."""
+    storage, tail, used, W = entries
     begin, count, after, skey, srid = storage
     rows = 0
     entry = leaf
@@ -216,24 +246,25 @@ def _split(leaf, trees, W, storage, tail, used, inners, alloc, F, path, at):
                 right = fresh
             entry = fresh
         x = order[i]
-        _append(entry, keys[x], rids[x], W, count, skey, srid)
+        _append(entry, keys[x], rids[x], entries)
     after[entry] = follower
     tail[right] = entry
     separator = keys[order[cut]]
-    grow(trees, 0, path, at, separator, rids[order[cut]], right, inners, alloc, F)
+    grow(pool, np.int64(0), way, separator, rids[order[cut]], right)
     return True
 
 
 @kernel
-def wib_insert(order, begun, keys, rid, trees, W, storage, tail, used, pure, inners, alloc, F):
+def wib_insert(order, begun, keys, rid, pool, entries, pure):
     """Insert rows into wide, unsorted leaves; where the pools run low, the index to go on from.
 
     ``pure[leaf]`` says that all keys of a leaf are equal: such a leaf cannot be split and grows by
     reserved entries.
     """
+    storage, tail, used, W = entries
     begin, count, after, skey, srid = storage
-    path = np.empty(DEPTH, np.int64)
-    at = np.empty(DEPTH, np.int64)
+    spare_inners = pool.inners.counts.size - DEPTH
+    way = Way(np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64))
     fences = np.zeros(4, np.int64)
     leaf = np.int64(-1)
     for i in range(begun, order.size):
@@ -243,18 +274,18 @@ def wib_insert(order, begun, keys, rid, trees, W, storage, tail, used, pure, inn
             leaf >= 0 and (fences[0] == 0 or v >= fences[1]) and (fences[2] == 0 or v < fences[3])
         )
         if not known:
-            leaf = np.int64(_leaf_of(v, trees, inners, F, path, at, fences))
+            leaf = np.int64(_leaf_of(v, pool, way, fences))
         entry = tail[leaf]
         if count[entry] == W:
-            if used[0] >= used[1] or alloc[1] >= inners[3].size - DEPTH:
+            if used[0] >= used[1] or pool.alloc[1] >= spare_inners:
                 return i
             if pure[leaf] == 0:
-                leaf = np.int64(_leaf_of(v, trees, inners, F, path, at, fences))
-                if _split(leaf, trees, W, storage, tail, used, inners, alloc, F, path, at):
+                leaf = np.int64(_leaf_of(v, pool, way, fences))
+                if _split(leaf, pool, entries, way):
                     right = after[tail[leaf]]
-                    pure[leaf] = _is_pure(leaf, W, storage, tail)
-                    pure[right] = _is_pure(right, W, storage, tail)
-                    leaf = np.int64(_leaf_of(v, trees, inners, F, path, at, fences))
+                    pure[leaf] = _is_pure(leaf, entries)
+                    pure[right] = _is_pure(right, entries)
+                    leaf = np.int64(_leaf_of(v, pool, way, fences))
                 else:
                     pure[leaf] = 1
             entry = tail[leaf]
@@ -268,13 +299,14 @@ def wib_insert(order, begun, keys, rid, trees, W, storage, tail, used, pure, inn
                 entry = fresh
         if pure[leaf] and count[leaf] > 0 and skey[leaf * W] != v:
             pure[leaf] = 0
-        _append(entry, v, rid[r], W, count, skey, srid)
+        _append(entry, v, rid[r], entries)
     return order.size
 
 
 @kernel
-def _is_pure(leaf, W, storage, tail):
+def _is_pure(leaf, entries):
     """Whether all keys of a leaf are equal."""
+    storage, tail, used, W = entries
     begin, count, after, skey, srid = storage
     value = skey[leaf * W]
     entry = np.int64(leaf)
@@ -288,10 +320,9 @@ def _is_pure(leaf, W, storage, tail):
 
 
 @kernel
-def wib_locate(order, low, high, trees, tail, inners, F, block, pos, last):
+def wib_locate(order, low, high, pool, tail, block, pos, last):
     """The first entry and the last one of the leaves that each probe must look at."""
-    path = np.empty(DEPTH, np.int64)
-    at = np.empty(DEPTH, np.int64)
+    way = Way(np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64))
     fences = np.zeros(4, np.int64)
     for i in range(order.size):
         p = order[i]
@@ -300,8 +331,8 @@ def wib_locate(order, low, high, trees, tail, inners, F, block, pos, last):
             block[p] = -1
             continue
         # All rows of one key are in one leaf, so both ends are found the same way.
-        block[p] = _leaf_of(low[p], trees, inners, F, path, at, fences)
+        block[p] = _leaf_of(low[p], pool, way, fences)
         if fences[2] == 0 or high[p] < fences[3]:
             last[p] = tail[block[p]]
         else:
-            last[p] = tail[_leaf_of(high[p], trees, inners, F, path, at, fences)]
+            last[p] = tail[_leaf_of(high[p], pool, way, fences)]

@@ -6,18 +6,55 @@ place costs less than any lock of the operating system. T_S never changes and ne
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from thetajoin.kernels.jit import inlined, kernel
 from thetajoin.lab.kernels.atomic import exchange, give_way
 from thetajoin.lab.kernels.bisect import below
-from thetajoin.lab.kernels.btree import DEPTH, insert_one
+from thetajoin.lab.kernels.btree import DEPTH, Leaves, Pool, Way, insert_one
 from thetajoin.lab.kernels.css import descend, search_one
 
 # Up to this many rows that are not indexed yet are scanned; more are sorted once for a task.
 BLOCK = 64
 # Tries before a thread that waits lets another one run: the holder of a lock may be off its core.
 SPINS = 200
+
+Int64 = NDArray[np.int64]
+
+
+class Tree(NamedTuple):
+    """T_S: its rows in key order, and the directory over them, of `F` keys a node."""
+
+    keys: Int64
+    rid: NDArray[np.int32]
+    directory: Int64
+    offsets: Int64
+    F: int
+
+
+class Parts(NamedTuple):
+    """T_I: the trees under the nodes of T_S at a depth, and their locks."""
+
+    pool: Pool
+    leaves: Leaves
+    locks: Int64
+    depth: int
+
+
+class Seen(NamedTuple):
+    """Rows ``[first, last)`` of a stream; from `edge` on they are only in its window.
+
+    Row `r` has the key ``ring[r & mask]``.
+    """
+
+    first: int
+    last: int
+    edge: int
+    ring: Int64
+    mask: int
 
 
 @inlined
@@ -31,12 +68,12 @@ def _lock(locks, i):
 
 
 @inlined
-def _unindexed(ring, mask, begin, end):
-    """Keys and numbers of the rows in ``[begin, end)``, in key order if there are many."""
-    n = max(end - begin, 0)
+def _unindexed(seen, begin):
+    """Keys and numbers of the rows from `begin` on, in key order if there are many."""
+    n = max(seen.last - begin, 0)
     keys = np.empty(n, np.int64)
     for i in range(n):
-        keys[i] = ring[(begin + i) & mask]
+        keys[i] = seen.ring[(begin + i) & seen.mask]
     if n <= BLOCK:
         return keys, np.arange(n)
     order = np.argsort(keys)
@@ -44,17 +81,18 @@ def _unindexed(ring, mask, begin, end):
 
 
 @kernel
-def shared_probe(low, high, first, last, edge, tree, layers, ring, mask, out_probe, out_row):
-    """Matches of a task's tuples among rows ``[first, last)`` of the other stream; -1 if no room.
+def shared_probe(low, high, seen, tree, layers, out_probe, out_row):
+    """Matches of a task's tuples among the rows seen of the other stream; -1 if no room.
 
     Rows before the edge tuple are looked up in the index, those from it on in the window itself
     (PIM-Tree Section 4.1, result generation). `layers` are one or two T_I's under the same T_S.
     """
     keys, rid, directory, offsets, F = tree
     room = out_probe.size
-    indexed = min(edge, last)
-    begin = max(edge, first)
-    tail, order = _unindexed(ring, mask, begin, last)
+    first = seen.first
+    indexed = min(seen.edge, seen.last)
+    begin = max(seen.edge, first)
+    tail, order = _unindexed(seen, begin)
     done = 0
     for p in range(low.size):
         a = low[p]
@@ -72,7 +110,8 @@ def shared_probe(low, high, first, last, edge, tree, layers, ring, mask, out_pro
                 out_row[done] = row
                 done += 1
         for parts in layers:
-            trees, leaves, inners, locks, f_b, depth = parts
+            pool, leaves, locks, depth = parts
+            trees, inners, alloc, f_b = pool
             lkey, lrid, lcount, after, before = leaves
             ikey, irid, ichild, icount = inners
             partitions = trees.shape[0]
@@ -126,29 +165,14 @@ def shared_probe(low, high, first, last, edge, tree, layers, ring, mask, out_pro
 
 
 @kernel
-def shared_insert(keys, first, tree, parts, alloc):
+def shared_insert(keys, first, tree, parts):
     """Insert a task's tuples, numbered from `first`."""
-    directory, offsets, F = tree[2], tree[3], tree[4]
-    trees, leaves, inners, locks, f_b, depth = parts
-    path = np.empty(DEPTH, np.int64)
-    at = np.empty(DEPTH, np.int64)
+    pool, leaves, locks, depth = parts
+    way = Way(np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64))
     hint = np.zeros(6, np.int64)
     for i in range(keys.size):
-        part = descend(directory, offsets, depth, F, keys[i], True)
+        part = descend(tree.directory, tree.offsets, depth, tree.F, keys[i], True)
         hint[0] = -1
         _lock(locks, part)
-        insert_one(
-            part,
-            keys[i],
-            np.int32(first + i),
-            trees,
-            leaves,
-            inners,
-            alloc,
-            f_b,
-            f_b,
-            path,
-            at,
-            hint,
-        )
+        insert_one(part, keys[i], np.int32(first + i), pool, leaves, way, hint)
         exchange(locks, part, 0)

@@ -38,10 +38,6 @@ class BTree(Component):
     _count: Int32
     _after: Int32
     _before: Int32
-    _ikey: Int64
-    _irid: Int32
-    _ichild: Int32
-    _icount: Int32
 
     def __init__(self, f_b: int = F_B, trees: int = 1, rows: int = 0) -> None:
         """Empty trees of fan-out `f_b`, with room for about `rows` rows."""
@@ -49,7 +45,7 @@ class BTree(Component):
         leaves = trees + 2 + 2 * rows // f_b
         inners = trees + btree.DEPTH + 2 + 4 * leaves // f_b
         self._grow_leaves(leaves)
-        self._grow_inners(inners)
+        self.inners = btree.inner_nodes(inners, f_b)
         self.clear(trees)
 
     def clear(self, trees: int = 1) -> None:
@@ -81,28 +77,15 @@ class BTree(Component):
             setattr(self, name, array)
         self._begin = np.arange(leaves, dtype=np.int64) * self.f_b
 
-    def _grow_inners(self, inners: int) -> None:
-        new: dict[str, NDArray[Any]] = {
-            "_ikey": np.empty(inners * self.f_b, np.int64),
-            "_irid": np.empty(inners * self.f_b, np.int32),
-            "_ichild": np.empty(inners * self.f_b, np.int32),
-            "_icount": np.zeros(inners, np.int32),
-        }
-        for name, array in new.items():
-            kept = getattr(self, name, None)
-            if kept is not None:
-                array[: kept.size] = kept
-            setattr(self, name, array)
+    @property
+    def leaves(self) -> btree.Leaves:
+        """The leaves, as the kernels take them."""
+        return btree.Leaves(self._key, self._rid, self._count, self._after, self._before)
 
     @property
-    def leaves(self) -> Storage:
-        """The leaves' arrays, as the kernels take them."""
-        return self._key, self._rid, self._count, self._after, self._before
-
-    @property
-    def inners(self) -> Storage:
-        """The inner nodes' arrays, as the kernels take them."""
-        return self._ikey, self._irid, self._ichild, self._icount
+    def pool(self) -> btree.Pool:
+        """The trees and their inner nodes, as the kernels take them."""
+        return btree.Pool(self.trees, self.inners, self.alloc, self.f_b)
 
     def storage(self) -> Storage:
         """The leaves as linked blocks."""
@@ -117,49 +100,25 @@ class BTree(Component):
         """Put rows in, in `order`; rows with neighbouring keys share a descent."""
         done = 0
         while done < order.size:
-            done = btree.insert(
-                order,
-                done,
-                keys,
-                rid,
-                tree_of,
-                self.trees,
-                self.leaves,
-                self.inners,
-                self.alloc,
-                self.f_b,
-                self.f_b,
-            )
+            done = btree.insert(order, done, keys, rid, tree_of, self.pool, self.leaves)
             if done < order.size:
                 if self.alloc[0] >= self._count.size - 1:
                     self._grow_leaves(2 * self._count.size)
-                if self.alloc[1] >= self._icount.size - btree.DEPTH:
-                    self._grow_inners(2 * self._icount.size)
+                inners = self.inners.counts.size
+                if self.alloc[1] >= inners - btree.DEPTH:
+                    self.inners = btree.inner_nodes(2 * inners, self.f_b, self.inners)
         self.size += order.size
 
     def delete(self, keys: Int64, rid: Int32) -> None:
         """Take rows out one by one; O(log n) each."""
-        missing = btree.delete(
-            keys, rid, self.trees, self.leaves, self.inners, self.alloc, self.f_b, self.f_b
-        )
+        missing = btree.delete(keys, rid, self.pool, self.leaves)
         assert missing == 0, missing
         self.size -= keys.size
 
     def cursors(self, order: Int32, low: Int64, high: Int64, tree_of: Int32 = _ONE_TREE) -> Cursors:
         """The leaf and position of each probe's first row; the walk ends by itself."""
         block, pos = blank(low.size), blank(low.size)
-        btree.locate(
-            order,
-            low,
-            tree_of,
-            self.trees,
-            self.leaves,
-            self.inners,
-            self.f_b,
-            self.f_b,
-            block,
-            pos,
-        )
+        btree.locate(order, low, tree_of, self.pool, self.leaves, block, pos)
         return block, pos, filled(low.size, -1), filled(low.size, -1)
 
     def rows(self) -> tuple[Int64, Int32]:
@@ -167,7 +126,7 @@ class BTree(Component):
         keys, rid = np.empty(self.size, np.int64), np.empty(self.size, np.int32)
         first = int(self.trees[0, 0])
         for _ in range(int(self.trees[0, 1])):
-            first = int(self._ichild[first * self.f_b])
+            first = int(self.inners.children[first * self.f_b])
         done = btree.drain(first, self.leaves, self.f_b, keys, rid)
         assert done == self.size, (done, self.size)
         return keys, rid
@@ -187,10 +146,10 @@ class BTree(Component):
             assert low is None or (held >= low).all()
             assert high is None or (held <= high).all()
             return
-        n = int(self._icount[node])
+        n = int(self.inners.counts[node])
         assert 1 <= n <= f
-        bounds = [low, *self._ikey[node * f : node * f + n - 1].tolist(), high]
-        for at, child in enumerate(self._ichild[node * f : node * f + n].tolist()):
+        bounds = [low, *self.inners.keys[node * f : node * f + n - 1].tolist(), high]
+        for at, child in enumerate(self.inners.children[node * f : node * f + n].tolist()):
             self._check_node(child, height - 1, bounds[at], bounds[at + 1])
 
 

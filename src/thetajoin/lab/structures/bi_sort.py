@@ -23,6 +23,7 @@ from thetajoin.lab.structures.structure import (
     Storage,
     blank,
     filled,
+    one_block,
 )
 from thetajoin.lab.structures.sub_windows import Sub, SubWindows
 
@@ -39,7 +40,6 @@ class Main(Component):
         self.keys, self.rid, self.size = keys, rid, rid.size
         self.step = max(1, -(-self.size // self.P))
         self.samples = keys[:: self.step].copy()
-        self._blocks = np.zeros(1, np.int64), np.array([self.size]), filled(1, -1)
 
     def merge(self, keys: Int64, rid: Int32) -> None:
         """Merge rows in key order into the array; O(M + rows)."""
@@ -49,7 +49,7 @@ class Main(Component):
 
     def storage(self) -> Storage:
         """One block."""
-        return (*self._blocks, self.keys, self.rid)
+        return one_block(self.keys, self.rid, self.size)
 
     def records(self, order: Int32, low: Int64, high: Int64) -> tuple[Int32, Int32]:
         """The record ``<start, end>`` of each probe, the end not included."""

@@ -25,6 +25,7 @@ from thetajoin.lab.structures.structure import (
     Structure,
     blank,
     filled,
+    one_block,
 )
 
 # Entries of a directory node: 32 keys of 8 bytes, the 256 bytes of the PIM-Tree paper's nodes.
@@ -42,7 +43,6 @@ class Css(Component):
         self.keys, self.rid = keys, rid
         self.size = rid.size
         self.directory, self.offsets = css.build_directory(keys, f_ib)
-        self._blocks = np.zeros(1, np.int64), np.array([self.size]), filled(1, -1)
 
     @property
     def levels(self) -> int:
@@ -51,7 +51,7 @@ class Css(Component):
 
     def storage(self) -> Storage:
         """One block."""
-        return (*self._blocks, self.keys, self.rid)
+        return one_block(self.keys, self.rid, self.size)
 
     @property
     def nbytes(self) -> int:

@@ -14,7 +14,15 @@ from thetajoin.batch.keys import Int64
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import scanned
 from thetajoin.index.shape import Pairs, Probe, Shape
-from thetajoin.lab.structures.structure import Component, Cursors, Int32, Storage, Structure, filled
+from thetajoin.lab.structures.structure import (
+    Component,
+    Cursors,
+    Int32,
+    Storage,
+    Structure,
+    filled,
+    one_block,
+)
 
 
 class Buffer(Component):
@@ -44,13 +52,7 @@ class Buffer(Component):
 
     def storage(self) -> Storage:
         """One block."""
-        return (
-            np.zeros(1, np.int64),
-            np.array([self.size], np.int32),
-            filled(1, -1),
-            self._key,
-            self._rid,
-        )
+        return one_block(self._key, self._rid, self.size)
 
     def cursors(self, order: Int32, low: Int64, high: Int64) -> Cursors:
         """Everything, for every probe."""

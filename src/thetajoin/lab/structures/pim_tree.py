@@ -77,7 +77,7 @@ class Partitioned(Component):
         for at, (root, height) in enumerate(self._trees.trees.tolist()):
             node = root
             for _ in range(height):
-                node = int(self._trees._ichild[node * self._trees.f_b])
+                node = int(self._trees.inners.children[node * self._trees.f_b])
             if self._trees._count[node]:
                 key = self._trees._key[node * self._trees.f_b : node * self._trees.f_b + 1]
                 mine = self.T_S.node_of(np.zeros(1, np.int32), key, self.D_I, above=True)

@@ -49,9 +49,9 @@ class RapPartitions(Component):
         self._used = np.array([self.P])
         self._key = np.empty(entries * self.width, np.int64)
         self._rid = np.empty(entries * self.width, np.int32)
-        self.counts = np.zeros(self.P, np.int64)
-        self.lows = np.full(self.P, INT64_MAX)
-        self.highs = np.full(self.P, INT64_MIN)
+        self.histograms = llat.Histograms(
+            np.zeros(self.P, np.int64), np.full(self.P, INT64_MAX), np.full(self.P, INT64_MIN)
+        )
 
     def storage(self) -> Storage:
         """The entries."""
@@ -59,18 +59,8 @@ class RapPartitions(Component):
 
     def insert(self, order: Int32, keys: Int64, rid: Int32) -> None:
         """Put rows in, in key order."""
-        histograms = self.counts, self.lows, self.highs
-        llat.rap_insert(
-            order,
-            keys,
-            rid,
-            self.splitters,
-            self.width,
-            self.storage(),
-            self._tail,
-            self._used,
-            *histograms,
-        )
+        entries = llat.Entries(self.storage(), self._tail, self._used, self.width)
+        llat.rap_insert(order, keys, rid, self.splitters, entries, self.histograms)
         self.size += order.size
 
     def cursors(self, order: Int32, low: Int64, high: Int64) -> Cursors:
@@ -82,18 +72,20 @@ class RapPartitions(Component):
     def adjusted(self) -> Int64:
         """Splitters that would have balanced this sub-window (Algorithm 1)."""
         out = np.empty(self.P - 1, np.int64)
-        llat.adjust_splitters(self.counts, self.lows, self.highs, out)
+        llat.adjust_splitters(self.histograms, out)
         return out
 
     def imbalance(self) -> float:
         """Mean distance of the partitions' sizes from their mean, as a share of it (Fig. 10f)."""
-        mean = self.counts.mean()
-        return float(np.abs(self.counts - mean).mean() / mean) if mean else 0.0
+        counts = self.histograms.counts
+        mean = counts.mean()
+        return float(np.abs(counts - mean).mean() / mean) if mean else 0.0
 
     def _check(self) -> None:
         """Verify that every row is in the partition its key belongs to, and the histograms."""
         assert (self.splitters[1:] >= self.splitters[:-1]).all()
-        assert self.counts.sum() == self.size
+        counts, lows, highs = self.histograms
+        assert counts.sum() == self.size
         assert self._used[0] <= 2 * self.P
         for part in range(self.P):
             entry, keys = part, []
@@ -104,9 +96,9 @@ class RapPartitions(Component):
                 assert self._count[entry] == self.width
                 entry = int(self._after[entry])
             held = np.concatenate(keys)
-            assert held.size == self.counts[part]
+            assert held.size == counts[part]
             if held.size:
-                assert (held.min(), held.max()) == (self.lows[part], self.highs[part])
+                assert (held.min(), held.max()) == (lows[part], highs[part])
                 assert part == 0 or held.min() > self.splitters[part - 1]
                 assert part == self.P - 1 or held.max() <= self.splitters[part]
 

@@ -237,6 +237,11 @@ def blank(size: int) -> Int32:
     return np.empty(size, np.int32)
 
 
+def one_block(keys: Int64, rid: Int32, rows: int) -> Storage:
+    """All rows as one block that nothing follows."""
+    return np.zeros(1, np.int64), filled(1, rows), filled(1, -1), keys, rid
+
+
 def filled(size: int, value: int) -> Int32:
     """The same number for every probe."""
     return np.full(size, value, np.int32)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from thetajoin.batch.keys import Int64
 from thetajoin.index.shape import Shape
 from thetajoin.lab.kernels import llat
-from thetajoin.lab.kernels.btree import DEPTH
+from thetajoin.lab.kernels.btree import DEPTH, Pool, inner_nodes
 from thetajoin.lab.structures.structure import (
     SUB_ROWS,
     Component,
@@ -50,7 +50,7 @@ class WibLeaves(Component):
         self.alloc = np.array([0, 0, -1, -1], np.int64)
         self._used = np.array([1, 0])
         self._entries(_SPARE + 2 + 2 * rows // W)
-        self._inners(DEPTH + 2 + 8 * rows // (W * fanout))
+        self.inners = inner_nodes(DEPTH + 2 + 8 * rows // (W * fanout), fanout)
 
     def _entries(self, entries: int) -> None:
         new: dict[str, NDArray[Any]] = {
@@ -69,18 +69,10 @@ class WibLeaves(Component):
         self._begin = np.arange(entries, dtype=np.int64) * self.W
         self._used[1] = entries - _SPARE
 
-    def _inners(self, inners: int) -> None:
-        slots = inners * self.fanout
-        kept = getattr(self, "inners", None)
-        self.inners: Storage = (
-            np.empty(slots, np.int64),
-            np.empty(slots, np.int32),
-            np.empty(slots, np.int32),
-            np.zeros(inners, np.int32),
-        )
-        if kept is not None:
-            for old, new in zip(kept, self.inners, strict=True):
-                new[: old.size] = old
+    @property
+    def pool(self) -> Pool:
+        """The inner nodes, as the kernels take them."""
+        return Pool(self.trees, self.inners, self.alloc, self.fanout)
 
     def storage(self) -> Storage:
         """The leaves' entries."""
@@ -90,34 +82,20 @@ class WibLeaves(Component):
         """Put rows in, in key order; the next row's leaf is looked for near the last one's."""
         done = 0
         while done < order.size:
-            done = llat.wib_insert(
-                order,
-                done,
-                keys,
-                rid,
-                self.trees,
-                self.W,
-                self.storage(),
-                self._tail,
-                self._used,
-                self._pure,
-                self.inners,
-                self.alloc,
-                self.fanout,
-            )
+            entries = llat.Entries(self.storage(), self._tail, self._used, self.W)
+            done = llat.wib_insert(order, done, keys, rid, self.pool, entries, self._pure)
             if done < order.size:
                 if self._used[0] >= self._used[1]:
                     self._entries(2 * self._count.size)
-                if self.alloc[1] >= self.inners[3].size - DEPTH:
-                    self._inners(2 * self.inners[3].size)
+                inners = self.inners.counts.size
+                if self.alloc[1] >= inners - DEPTH:
+                    self.inners = inner_nodes(2 * inners, self.fanout, self.inners)
         self.size += order.size
 
     def cursors(self, order: Int32, low: Int64, high: Int64) -> Cursors:
         """The first entry of the lowest leaf and the last of the highest."""
         block, pos, last = blank(low.size), blank(low.size), filled(low.size, -1)
-        llat.wib_locate(
-            order, low, high, self.trees, self._tail, self.inners, self.fanout, block, pos, last
-        )
+        llat.wib_locate(order, low, high, self.pool, self._tail, block, pos, last)
         return block, pos, last, filled(low.size, -1)
 
     @property
