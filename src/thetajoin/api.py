@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from thetajoin.aggregate.run import AggConfig
 from thetajoin.aggregate.state import result
-from thetajoin.batch.tables import Kind, from_table, kind_of, to_batch
+from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import all_taken_in, taken_in
@@ -317,9 +317,7 @@ def _aggregated(left: Any, right: Any, call: JoinCall) -> Any:
 def _kind(table: Any, call: JoinCall) -> Kind:
     kind = kind_of(table)
     if kind is None:
-        what = "joined" if call.self_join else "left"
-        to_batch(table, what)
-        raise SchemaError(f"the {what} input is a {type(table).__name__}: give a table")
+        raise no_table(table, "joined" if call.self_join else "left")
     return kind
 
 
