@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from thetajoin.batch.dtypes import marked, to_pandas
+from thetajoin.batch.dtypes import marked, to_pandas, without_odd_categories
 from thetajoin.batch.files import is_path, read_files
 from thetajoin.errors import DataError, SchemaError, ThetaJoinError
 
@@ -89,7 +89,8 @@ def _to_arrow(table: Any, what: str, as_kind: Kind | None) -> pa.Table | pa.Reco
     if kind is None:
         raise no_table(table, what)
     if kind == "pandas":
-        plain = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
+        frame = without_odd_categories(table)
+        plain = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
         return marked(plain, table) if as_kind == "pandas" else plain
     if kind in ("polars", "lazy"):
         _refuse_objects(table, what)
