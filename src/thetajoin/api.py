@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import all_taken_in, taken_in
+from thetajoin.engine.memory import fitting
 from thetajoin.engine.nearest import Nearest, nearest_condition
 from thetajoin.engine.nearest_state import nearest_of_tables
 from thetajoin.engine.one_shot import join_tables
@@ -22,6 +24,7 @@ from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
 from thetajoin.planner.plan import Plan, make_plan
 from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
+from thetajoin.planner.size import too_large
 from thetajoin.window.windows import Window
 
 SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
@@ -238,7 +241,13 @@ def joined(left: Any, right: Any, call: JoinCall) -> Any:
         return join_frames(left, right, call)
     kind = _kind(left, call)
     compiled, batches = _prepare(left, right, call, kind)
-    return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
+    found = _run(compiled, batches)
+    if compiled.config.options.check_memory:
+        # Another library's table is made while Arrow's is still there.
+        copies = 1 if kind == "arrow" else 2
+        large = partial(too_large, call, compiled, *batches)
+        found = fitting(found, SMALLER, copies=copies, too_large=large)
+    return from_table(compiled.layout.table(list(found)), kind)
 
 
 def explain(
