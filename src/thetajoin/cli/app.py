@@ -139,11 +139,13 @@ def explain(
     import thetajoin as tj
     from thetajoin.cli.files import read_table
     from thetajoin.cli.run import compiled, job_of
+    from thetajoin.engine.layout import parse_how
 
     if right is None:
         plan = compiled(job_of(left, table or [], None)).explain()
     else:
-        plan = tj.explain(read_table(Path(left)), read_table(right), on, how=how)
+        tables = read_table(Path(left)), read_table(right)
+        plan = tj.explain(*tables, on, how=parse_how(how))
     for line in str(plan).splitlines():
         say(screen(), line)
 
