@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from typing import Any
 
@@ -97,7 +97,7 @@ def _prepare(
 
 def _run(
     compiled: CompiledJoin, batches: tuple[pa.RecordBatch, pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     if compiled.near_key is not None:
         yield from nearest_of_tables(compiled, *batches)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_a_window_is_counted_too(machine: Any) -> None:
 
 def test_what_cannot_be_told_before_stops_on_the_way(machine: Any) -> None:
     free = machine(None)
-    result = memory.fitting(tj.join_batches(TABLE, TABLE, ON, **SMALL), "no")
+    result = memory.fitting((b for b in tj.join_batches(TABLE, TABLE, ON, **SMALL)), "no")
     free.room = PAIRS * WIDTH // 2
     got = 0
     with pytest.raises(tj.ThetaJoinError, match="the result has more than") as caught:  # noqa: PT012
@@ -220,3 +221,12 @@ def test_a_containers_limit(files: Path, new: bool, place: str) -> None:
 def test_this_machine() -> None:
     found = memory.available_memory()
     assert found is None or found > 1 << 20
+
+
+def test_threads_stop_when_a_result_is_refused(machine: Any) -> None:
+    machine(PAIRS * WIDTH // 10)
+    before = threading.active_count()
+    for _ in range(3):
+        with pytest.raises(tj.ThetaJoinError) as caught:
+            tj.join(TABLE, TABLE, ON, chunk_rows=1000, threads=4)
+    assert threading.active_count() == before, caught

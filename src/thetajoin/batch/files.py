@@ -59,7 +59,7 @@ def read_files(path: str | os.PathLike[str], what: str) -> pa.Table:
         return _read(found, text, what)
     except MemoryError:
         raise
-    except (pa.ArrowException, OSError, ImportError, UnicodeError) as error:
+    except (pa.ArrowException, OSError, ImportError, ValueError) as error:
         raise SchemaError(f"the {what} input {text!r} cannot be read: {error}") from error
 
 

@@ -35,8 +35,7 @@ def kind_of(table: Any) -> Kind | None:
 
 def _reads_as_arrow(table: Any) -> bool:
     """Whether a table that is neither of pandas nor of Polars can be read as Arrow."""
-    module = type(table).__module__
-    if isinstance(table, type) or module.startswith("pyspark."):
+    if isinstance(table, type) or _is_from("pyspark", table):
         return False
     return (
         hasattr(table, "__arrow_c_stream__")
@@ -46,8 +45,13 @@ def _reads_as_arrow(table: Any) -> bool:
     )
 
 
+def _is_from(library: str, table: Any) -> bool:
+    """Whether a library that is not imported has made the table; classes may have no module."""
+    return str(getattr(type(table), "__module__", "")).startswith(f"{library}.")
+
+
 def _is_narwhals(table: Any) -> bool:
-    return type(table).__module__.startswith("narwhals.") and hasattr(table, "to_native")
+    return _is_from("narwhals", table) and hasattr(table, "to_native")
 
 
 def _is_dataset(table: Any) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -83,7 +84,7 @@ class Size:
 
 
 def fitting(
-    batches: Iterable[pa.RecordBatch],
+    batches: Generator[pa.RecordBatch, None, None],
     advice: str,
     *,
     copies: int = 1,
@@ -101,27 +102,28 @@ def fitting(
     taken = rows = 0
     next_look: float = limits.large_result
     counted = False
-    for batch in batches:
-        taken += _bytes(batch)
-        rows += batch.num_rows
-        if taken >= next_look:
-            free = available_memory()
-            if free is None:
-                yield batch
-                yield from batches
-                return
-            room = (taken + free) * (1 - RESERVE) / copies
-            if taken > room:
-                raise _refused(f"more than {rows:,} rows", taken, room, advice)
-            if not counted and taken >= FIRST_LOOK * room:
-                counted = True
-                if found := too_large(room * rows / taken):
-                    about = "" if found.exact else "about "
-                    size = found.rows * taken / rows
-                    raise _refused(f"{about}{found.rows:,.0f} rows", size, room, advice)
-            step = FIRST_LOOK * room
-            next_look = max(taken + limits.large_result, step if not counted else taken + step)
-        yield batch
+    with closing(batches):  # threads that look for more stop at once
+        for batch in batches:
+            taken += _bytes(batch)
+            rows += batch.num_rows
+            if taken >= next_look:
+                free = available_memory()
+                if free is None:
+                    yield batch
+                    yield from batches
+                    return
+                room = (taken + free) * (1 - RESERVE) / copies
+                if taken > room:
+                    raise _refused(f"more than {rows:,} rows", taken, room, advice)
+                if not counted and taken >= FIRST_LOOK * room:
+                    counted = True
+                    if found := too_large(room * rows / taken):
+                        about = "" if found.exact else "about "
+                        size = found.rows * taken / rows
+                        raise _refused(f"{about}{found.rows:,.0f} rows", size, room, advice)
+                step = FIRST_LOOK * room
+                next_look = max(taken + limits.large_result, step if not counted else taken + step)
+            yield batch
 
 
 def _bytes(batch: pa.RecordBatch) -> int:
