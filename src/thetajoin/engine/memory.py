@@ -89,7 +89,7 @@ def fitting(
     *,
     copies: int = 1,
     too_large: Callable[[float], Size | None] = lambda _: None,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """The batches of a result that is kept whole, unless it will not fit into memory.
 
     Nothing is asked until a result has some size (`limits.large_result`), and its rows are counted
