@@ -304,6 +304,10 @@ class StreamJoin:
         Rows that nothing can match any more are removed; where they come out unmatched, they
         come with the next `push` (which may be called without rows) or with `finish`. A watermark
         older than the current one changes nothing.
+
+        Args:
+            watermark: a time like those of the window's column: a `datetime`, ISO text, or a whole
+                number for a column of integers.
         """
         self._check_open()
         if not isinstance(self._window, TimeWindow):
@@ -408,6 +412,10 @@ class StreamJoin:
         """The operator that `snapshot` saved; it goes on exactly where that one stood.
 
         Bytes that are anything else are refused, whoever made them: nothing in them is executed.
+        Costs a sort of the rows that were held.
+
+        Args:
+            data: what `snapshot` gave.
         """
         with refusing():
             saved, fill = read(data)
