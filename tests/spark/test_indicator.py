@@ -61,6 +61,13 @@ def test_streams(streams: Streams) -> None:
     assert said(run.rows, want) == told(want)
 
 
+def test_no_column_of_the_users_is_lost(spark: Any) -> None:
+    left = spark.createDataFrame(pa.table({"a": [1], "_thetajoin_left": ["mine"]}))
+    right = spark.createDataFrame(pa.table({"b": [2], "_THETAJOIN_RIGHT": ["yours"]}))
+    [row] = tj.join(left, right, "l.a < r.b", indicator="side").collect()
+    assert tuple(row) == (1, "mine", 2, "yours", "both")
+
+
 def test_refused(spark: Any) -> None:
     df = spark.createDataFrame(pa.table({"a": [1]}))
     for arguments, words in (
