@@ -18,7 +18,7 @@ from thetajoin.engine.memory import fitting
 from thetajoin.engine.nearest_state import nearest_of_tables
 from thetajoin.engine.one_shot import join_tables
 from thetajoin.engine.serial import SerialIterator
-from thetajoin.errors import enough_memory
+from thetajoin.errors import OptionError, enough_memory
 from thetajoin.planner.size import too_large
 
 SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
@@ -34,9 +34,13 @@ def joined(left: Any, right: Any, call: JoinCall) -> Any:
     """What a call without aggregates gives, of the left table's kind."""
     if is_spark(left) or is_spark(right):
         from thetajoin.spark.frames import join_frames
-        from thetajoin.spark.indicator import join_with_indicator
 
-        return (join_frames if call.indicator is None else join_with_indicator)(left, right, call)
+        if call.indicator is not None:
+            raise OptionError(
+                f"indicator={call.indicator!r} is for tables in this process: on Spark add a column "
+                "with lit(True) to each side, and see which is NULL in the result"
+            )
+        return join_frames(left, right, call)
     kind = _kind(left, call)
     compiled, batches = _prepare(left, right, call, kind)
     found = _run(compiled, batches)
