@@ -37,8 +37,8 @@ def joined(left: Any, right: Any, call: JoinCall) -> Any:
 
         if call.indicator is not None:
             raise OptionError(
-                f"indicator={call.indicator!r} is for tables in this process: on Spark add a column "
-                "with lit(True) to each side, and see which is NULL in the result"
+                f"indicator={call.indicator!r} is for tables in this process: on Spark add a "
+                "column with lit(True) to each side, and see which is NULL in the result"
             )
         return join_frames(left, right, call)
     kind = _kind(left, call)
