@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
+collect_ignore = ["api/typed"]  # read by mypy, never run
 
 _common = {
     "deadline": None,  # the first example of a test may compile a kernel

@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 
 from thetajoin.aggregate.run import AggConfig
-from thetajoin.aggregate.state import result
-from thetajoin.batch.tables import Kind, from_table, kind_of, to_batch
+from thetajoin.batch.annotations import ArrowInput, Frame
+from thetajoin.calls import SMALLER, aggregated, both_taken_in
+from thetajoin.calls import is_spark as is_spark
+from thetajoin.calls import joined as joined
+from thetajoin.calls import open_join as open_join
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.intake import all_taken_in, taken_in
+from thetajoin.engine.layout import HowName
 from thetajoin.engine.nearest import Nearest, nearest_condition
-from thetajoin.engine.nearest_state import nearest_of_tables
-from thetajoin.engine.one_shot import join_tables
-from thetajoin.engine.serial import SerialIterator
 from thetajoin.errors import OptionError, SchemaError, enough_memory
+from thetajoin.index.nearest import Direction, Ties
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
 from thetajoin.planner.plan import Plan, make_plan
 from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
 from thetajoin.window.windows import Window
 
-SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
+Groups = str | Sequence[str] | Mapping[str, str]
+
+
+@overload
+def join(
+    left: Frame,
+    right: Any,
+    on: Any,
+    *,
+    how: HowName = "inner",
+    window: Window | None = None,
+    order_by: str | tuple[str, str] | None = None,
+    suffix: str = "_right",
+    indicator: str | None = None,
+    **options: Any,
+) -> Frame: ...
+
+
+@overload
+def join(
+    left: ArrowInput,
+    right: Any,
+    on: Any,
+    *,
+    how: HowName = "inner",
+    window: Window | None = None,
+    order_by: str | tuple[str, str] | None = None,
+    suffix: str = "_right",
+    indicator: str | None = None,
+    **options: Any,
+) -> pa.Table: ...
 
 
 @enough_memory(SMALLER)
@@ -33,23 +64,45 @@ def join(
     right: Any,
     on: Any,
     *,
-    how: str = "inner",
+    how: HowName = "inner",
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
     suffix: str = "_right",
+    indicator: str | None = None,
     **options: Any,
 ) -> Any:
     """Join two tables on inequalities; the result is of the left table's kind.
 
     Costs a sort of both sides and a constant for each match, never the product of the sizes.
 
+    Args:
+        left: the left table: of pyarrow, pandas, Polars (lazy or not) or Spark, anything with
+            ``__arrow_c_stream__``, or the path, pattern or URI of files.
+        right: the right table; it may be of another kind, unless one of them is Spark's.
+        on: a SQL condition over ``l`` and ``r``, a list of such, or one made of `tj.l` and `tj.r`.
+        how: "inner", "left", "right", "full", "semi" or "anti", or as Spark spells these.
+        window: which pairs are looked at: a `TimeWindow`, a `CountWindow`, or all of them. A
+            streaming DataFrame needs one.
+        order_by: the column that orders the rows for a `CountWindow`, or one per side.
+        suffix: what a right column gets behind its name where the left side has that name.
+        indicator: the name of a further column that says "both", "left_only" or "right_only".
+        **options: how the join is run, such as ``threads=2``, or ``check_memory=False`` to build
+            a result that is expected not to fit into memory.
+
+    Returns:
+        The left columns, then the right ones: Arrow if the left input has no kind of its own.
+
     >>> import thetajoin as tj, pyarrow as pa
     >>> here = pa.table({"rack": [1, 2], "power": [10, 30]})
     >>> there = pa.table({"rack": [7, 8], "power": [20, 40]})
     >>> tj.join(here, there, "l.power < r.power").sort_by("rack").to_pydict()["rack_right"]
     [7, 8, 8]
+    >>> found = tj.join(here, there, "l.power > r.power", how="left", indicator="found")
+    >>> dict(zip(found["rack"].to_pylist(), found["found"].to_pylist()))
+    {2: 'both', 1: 'left_only'}
     """
-    return joined(left, right, JoinCall(on, how, window, order_by, suffix, options=options))
+    call = JoinCall(on, how, window, order_by, suffix, options=options, indicator=indicator)
+    return joined(left, right, call)
 
 
 def join_batches(
@@ -57,10 +110,11 @@ def join_batches(
     right: Any,
     on: Any,
     *,
-    how: str = "inner",
+    how: HowName = "inner",
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
     suffix: str = "_right",
+    indicator: str | None = None,
     **options: Any,
 ) -> Iterator[pa.RecordBatch]:
     """The result of `join` as an iterator of record batches of bounded size.
@@ -69,6 +123,20 @@ def join_batches(
     may be looked into and left. Mistakes are reported by the call itself. Threads that share the
     iterator are each given other batches.
 
+    Args:
+        left: the left table, as for `join`, but not of Spark.
+        right: the right table.
+        on: the condition, as for `join`.
+        how: the kind of join, as for `join`.
+        window: which pairs are looked at, as for `join`.
+        order_by: the order of the rows for a `CountWindow`.
+        suffix: for right columns whose name is taken.
+        indicator: the name of a column that says which sides a row comes from.
+        **options: as for `join`; ``chunk_rows`` is the most rows in a batch.
+
+    Returns:
+        Arrow record batches, whatever kind the tables are of.
+
     >>> import thetajoin as tj, pyarrow as pa
     >>> numbers = pa.table({"x": range(100_000)})
     >>> next(tj.join_batches(numbers, numbers, "l.x < r.x", chunk_rows=64)).num_rows
@@ -76,13 +144,32 @@ def join_batches(
     """
     if is_spark(left) or is_spark(right):
         raise SchemaError("join_batches is for tables in this process; on Spark use join")
-    return open_join(left, right, JoinCall(on, how, window, order_by, suffix, options=options))[1]
+    call = JoinCall(on, how, window, order_by, suffix, options=options, indicator=indicator)
+    return open_join(left, right, call)[1]
 
 
-def open_join(left: Any, right: Any, call: JoinCall) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The columns of a join's result, and its rows as `join_batches` gives them."""
-    compiled, batches = _prepare(left, right, call)
-    return compiled.layout.schema, SerialIterator(_in_pieces(_run(compiled, batches)))
+@overload
+def self_join(
+    df: Frame,
+    on: Any,
+    *,
+    window: Window | None = None,
+    order_by: str | None = None,
+    suffix: str = "_right",
+    **options: Any,
+) -> Frame: ...
+
+
+@overload
+def self_join(
+    df: ArrowInput,
+    on: Any,
+    *,
+    window: Window | None = None,
+    order_by: str | None = None,
+    suffix: str = "_right",
+    **options: Any,
+) -> pa.Table: ...
 
 
 @enough_memory(SMALLER)
@@ -97,6 +184,19 @@ def self_join(
 ) -> Any:
     """Join a table with itself: each pair of rows is tried in both roles, none with itself.
 
+    Costs what `join` of the table with itself costs.
+
+    Args:
+        df: the table, as for `join`.
+        on: the condition, as for `join`: ``l`` and ``r`` are two rows of the table.
+        window: which pairs are looked at, as for `join`.
+        order_by: the column that orders the rows for a `CountWindow`.
+        suffix: what the columns of ``r`` get behind their names.
+        **options: as for `join`.
+
+    Returns:
+        All columns twice, as the table's kind.
+
     >>> import thetajoin as tj, pyarrow as pa
     >>> trips = pa.table({"km": [3, 5, 9], "fare": [12, 9, 20]})
     >>> tj.self_join(trips, "l.km > r.km AND l.fare < r.fare").to_pydict()
@@ -106,14 +206,44 @@ def self_join(
     return joined(df, df, call)
 
 
+@overload
+def join_agg(
+    left: Frame,
+    right: Any,
+    on: Any,
+    *,
+    how: HowName = "inner",
+    group_by: Groups = (),
+    aggs: Mapping[str, str],
+    window: Window | None = None,
+    order_by: str | tuple[str, str] | None = None,
+    **options: Any,
+) -> Frame: ...
+
+
+@overload
+def join_agg(
+    left: ArrowInput,
+    right: Any,
+    on: Any,
+    *,
+    how: HowName = "inner",
+    group_by: Groups = (),
+    aggs: Mapping[str, str],
+    window: Window | None = None,
+    order_by: str | tuple[str, str] | None = None,
+    **options: Any,
+) -> pa.Table: ...
+
+
 @enough_memory(SMALLER)
 def join_agg(
     left: Any,
     right: Any,
     on: Any,
     *,
-    how: str = "inner",
-    group_by: Any = (),
+    how: HowName = "inner",
+    group_by: Groups = (),
     aggs: Mapping[str, str],
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
@@ -129,6 +259,20 @@ def join_agg(
     matches count: a group without any has ``count(*)`` and ``count(x)`` 0, and NULL for the rest.
     (Spark's ``count(*)`` over an outer join would count an unmatched row as 1.)
 
+    Args:
+        left: the left table, as for `join`.
+        right: the right table.
+        on: the condition, as for `join`.
+        how: "inner" or "left".
+        group_by: an expression such as ``"l.rack"``, several, or a dictionary of them by name.
+        aggs: aggregates by the name of their column: ``{"n": "count(*)", "most": "max(r.x)"}``.
+        window: which pairs are looked at, as for `join`.
+        order_by: the order of the rows for a `CountWindow`.
+        **options: as for `join`.
+
+    Returns:
+        A row for each group, or one row, as the left table's kind.
+
     >>> import thetajoin as tj, pyarrow as pa
     >>> here = pa.table({"rack": ["a", "b"], "power": [10, 30]})
     >>> there = pa.table({"rack": ["x", "y"], "power": [20, 40]})
@@ -140,14 +284,40 @@ def join_agg(
     {'rack': ['a', 'b'], 'n': [0, 1], 'most': [None, 20]}
     """
     call = JoinCall(on, how, window, order_by, group_by=group_by, aggs=aggs, options=options)
-    return _aggregated(left, right, call)
+    return aggregated(left, right, call)
+
+
+@overload
+def self_join_agg(
+    df: Frame,
+    on: Any,
+    *,
+    group_by: Groups = (),
+    aggs: Mapping[str, str],
+    window: Window | None = None,
+    order_by: str | None = None,
+    **options: Any,
+) -> Frame: ...
+
+
+@overload
+def self_join_agg(
+    df: ArrowInput,
+    on: Any,
+    *,
+    group_by: Groups = (),
+    aggs: Mapping[str, str],
+    window: Window | None = None,
+    order_by: str | None = None,
+    **options: Any,
+) -> pa.Table: ...
 
 
 def self_join_agg(
     df: Any,
     on: Any,
     *,
-    group_by: Any = (),
+    group_by: Groups = (),
     aggs: Mapping[str, str],
     window: Window | None = None,
     order_by: str | None = None,
@@ -158,6 +328,18 @@ def self_join_agg(
     Gives what `self_join` and then grouping would give: each pair of rows in both roles, no row
     with itself. Costs what `join_agg` of the table with itself costs; under a `CountWindow` that
     the table does not fit into, one more order of rows decides, their arrival.
+
+    Args:
+        df: the table, as for `join`.
+        on: the condition, as for `self_join`.
+        group_by: as for `join_agg`.
+        aggs: as for `join_agg`.
+        window: which pairs are looked at, as for `join`.
+        order_by: the column that orders the rows for a `CountWindow`.
+        **options: as for `join`.
+
+    Returns:
+        A row for each group, or one row, as the table's kind.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> trips = pa.table({"km": [3, 5, 9], "fare": [12, 9, 20]})
@@ -174,7 +356,53 @@ def self_join_agg(
         aggs=aggs,
         options=options,
     )
-    return _aggregated(df, df, call)
+    return aggregated(df, df, call)
+
+
+@overload
+def nearest(
+    left: Frame,
+    right: Any,
+    *,
+    key: str | tuple[str, str],
+    by: Any = (),
+    on: Any = None,
+    direction: Direction = "backward",
+    tolerance: Any = None,
+    k: int = 1,
+    ties: Ties = "first",
+    order_by: str | None = None,
+    how: HowName = "left",
+    group_by: Groups = (),
+    aggs: Mapping[str, str] | None = None,
+    window: Window | None = None,
+    suffix: str = "_right",
+    indicator: str | None = None,
+    **options: Any,
+) -> Frame: ...
+
+
+@overload
+def nearest(
+    left: ArrowInput,
+    right: Any,
+    *,
+    key: str | tuple[str, str],
+    by: Any = (),
+    on: Any = None,
+    direction: Direction = "backward",
+    tolerance: Any = None,
+    k: int = 1,
+    ties: Ties = "first",
+    order_by: str | None = None,
+    how: HowName = "left",
+    group_by: Groups = (),
+    aggs: Mapping[str, str] | None = None,
+    window: Window | None = None,
+    suffix: str = "_right",
+    indicator: str | None = None,
+    **options: Any,
+) -> pa.Table: ...
 
 
 @enough_memory("take fewer left rows at a time")
@@ -185,31 +413,47 @@ def nearest(
     key: str | tuple[str, str],
     by: Any = (),
     on: Any = None,
-    direction: str = "backward",
+    direction: Direction = "backward",
     tolerance: Any = None,
     k: int = 1,
-    ties: str = "first",
+    ties: Ties = "first",
     order_by: str | None = None,
-    how: str = "left",
-    group_by: Any = (),
+    how: HowName = "left",
+    group_by: Groups = (),
     aggs: Mapping[str, str] | None = None,
     window: Window | None = None,
     suffix: str = "_right",
+    indicator: str | None = None,
     **options: Any,
 ) -> Any:
     """For each left row the right row whose `key` is nearest: an as-of join, and more.
 
-    key: a column, or one per side. by: columns that must be equal. on: any further condition.
-    direction: "backward" looks at right keys up to the left one's, "forward" from it on, "nearest"
-    at both. tolerance: the largest distance. k: how many right rows to take. ties: of right rows at
-    equal distance the "first" or "last", by `order_by` or as they come, or "all". how: "left"
-    keeps left rows without a match; or "inner", "semi", "anti".
-
-    With `aggs`, and `group_by`, counts, sums, averages and extremes over these matches, as
-    `join_agg` gives them over all.
-
     Costs a sort of both sides. On a stream the key is the window's time, and a left row comes out
     once the watermark shows that no nearer row can come.
+
+    Args:
+        left: the left table, as for `join`.
+        right: the right table.
+        key: the column whose values are near each other, or one per side.
+        by: columns that must be equal.
+        on: any further condition, as for `join`.
+        direction: "backward" looks at right keys up to the left one's, "forward" from it on,
+            "nearest" at both.
+        tolerance: the largest distance that counts.
+        k: how many right rows to take.
+        ties: of right rows at equal distance the "first" or the "last", by `order_by` or as they
+            come, or "all".
+        order_by: the right column that decides between them.
+        how: "left" keeps left rows without a match; or "inner", "semi", "anti".
+        group_by: groups of the matches, as for `join_agg`.
+        aggs: aggregates over the matches, as for `join_agg`; then rows are not listed.
+        window: which pairs are looked at; a stream needs a `TimeWindow` on its key.
+        suffix: for right columns whose name is taken.
+        indicator: the name of a column that says "both" or "left_only".
+        **options: as for `join`.
+
+    Returns:
+        The left columns, then the right ones, as the left table's kind.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> trades = pa.table({"ts": [5, 9], "symbol": ["A", "A"]})
@@ -224,21 +468,12 @@ def nearest(
     condition = nearest_condition(by, on)
     call = JoinCall(condition, how, window, None, suffix, nearest=spec, options=options)
     if aggs is not None:
-        return _aggregated(left, right, replace(call, group_by=group_by, aggs=aggs))
+        if indicator is not None:
+            raise OptionError(f"indicator={indicator!r} is for rows: leave it out beside aggs")
+        return aggregated(left, right, replace(call, group_by=group_by, aggs=aggs))
     if group_by:
         raise OptionError(f"group_by={group_by!r} goes with aggs, such as aggs={{'n': 'count(*)'}}")
-    return joined(left, right, call)
-
-
-def joined(left: Any, right: Any, call: JoinCall) -> Any:
-    """What a call without aggregates gives, of the left table's kind."""
-    if is_spark(left) or is_spark(right):
-        from thetajoin.spark.frames import join_frames
-
-        return join_frames(left, right, call)
-    kind = _kind(left, call)
-    compiled, batches = _prepare(left, right, call, kind)
-    return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
+    return joined(left, right, replace(call, indicator=indicator))
 
 
 def explain(
@@ -246,19 +481,36 @@ def explain(
     right: Any,
     on: Any,
     *,
-    how: str = "inner",
+    how: HowName = "inner",
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
     suffix: str = "_right",
-    group_by: Any = (),
+    indicator: str | None = None,
+    group_by: Groups = (),
     aggs: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Plan | AggPlan:
     """How `join` would go about it: conditions, keys, what drives, and estimated sizes.
 
-    With `aggs`, how `join_agg` would. Of Spark DataFrames only the columns are looked at, and
-    nothing is estimated but which engine joins two tables: where an equality leaves a choice, a few
-    thousand rows of both are read for that.
+    With `aggs`, how `join_agg` would. Costs the join of two samples of a few thousand rows. Of
+    Spark DataFrames only the columns are looked at, and nothing is estimated but which engine joins
+    two tables: where an equality leaves a choice, a few thousand rows of both are read for that.
+
+    Args:
+        left: the left table, as for `join`.
+        right: the right table.
+        on: the condition, as for `join`.
+        how: the kind of join.
+        window: which pairs are looked at.
+        order_by: the order of the rows for a `CountWindow`.
+        suffix: for right columns whose name is taken.
+        indicator: the name of a column that says which sides a row comes from.
+        group_by: groups, as for `join_agg`.
+        aggs: aggregates, as for `join_agg`.
+        **options: as for `join`.
+
+    Returns:
+        A plan that can be printed, and whose parts can be read: ``plan.estimated_pairs``.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> here = pa.table({"a": [1.0, 2.0]})
@@ -279,9 +531,17 @@ def explain(
         units = options.pop("units", None) or getattr(routing, "units", None) or units
         options = engine_options(options)
     call = JoinCall(
-        on, how, window, order_by, suffix, group_by=group_by, aggs=aggs, options=options
+        on,
+        how,
+        window,
+        order_by,
+        suffix,
+        group_by=group_by,
+        aggs=aggs,
+        options=options,
+        indicator=indicator,
     )
-    batches = _batches(left, right, call)
+    batches = both_taken_in(left, right, call)
     schemas = batches[0].schema, batches[1].schema
     aggregated = None if aggs is None else AggConfig.of(call, *schemas)
     compiled = CompiledJoin(call.config(*schemas))
@@ -290,65 +550,3 @@ def explain(
         routed = compiled if aggregated is None else aggregated.join
         plan = replace(plan, routing=explain_route(routed, units, routing))
     return plan if aggregated is None else plan_aggregates(aggregated.aggregator(), plan)
-
-
-def is_spark(table: Any) -> bool:
-    """Whether a table is a Spark DataFrame, classic or Connect, without importing pyspark."""
-    kind = type(table)
-    return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.")
-
-
-def _aggregated(left: Any, right: Any, call: JoinCall) -> Any:
-    """What a call with aggregates gives, of the left table's kind."""
-    if is_spark(left) or is_spark(right):
-        from thetajoin.spark.aggregate import aggregate_frames
-
-        return aggregate_frames(left, right, call)
-    kind = _kind(left, call)
-    batches = _batches(left, right, call, kind)
-    config = AggConfig.of(call, *(batch.schema for batch in batches))
-    needed = [
-        batch.select(schema.names)
-        for batch, schema in zip(batches, (config.left_schema, config.right_schema), strict=True)
-    ]
-    return from_table(result(config.totals(*needed)), kind)
-
-
-def _kind(table: Any, call: JoinCall) -> Kind:
-    kind = kind_of(table)
-    if kind is None:
-        what = "joined" if call.self_join else "left"
-        to_batch(table, what)
-        raise SchemaError(f"the {what} input is a {type(table).__name__}: give a table")
-    return kind
-
-
-def _batches(
-    left: Any, right: Any, call: JoinCall, kind: Kind | None = None
-) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    if call.self_join:
-        batch = taken_in(left, "joined", as_kind=kind)
-        return batch, batch
-    batches = all_taken_in({"left": left, "right": right}, as_kind=kind)
-    return batches["left"], batches["right"]
-
-
-def _prepare(
-    left: Any, right: Any, call: JoinCall, kind: Kind | None = None
-) -> tuple[CompiledJoin, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = _batches(left, right, call, kind)
-    return CompiledJoin(call.config(*(batch.schema for batch in batches))), batches
-
-
-def _run(
-    compiled: CompiledJoin, batches: tuple[pa.RecordBatch, pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    if compiled.near_key is not None:
-        yield from nearest_of_tables(compiled, *batches)
-        return
-    yield from join_tables(compiled, *batches)
-
-
-def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with enough_memory("choose a smaller chunk_rows, or join a part of the rows at a time"):
-        yield from batches

@@ -33,6 +33,7 @@ class Limits:
     smallest_class: segments with fewer rows are one size class and merge with each other.
     block_ns: nanoseconds to look at the extremes of 64 rows, for the choice of an emitter.
     waiting_rows: rows that SQL's DISTINCT and LIMIT gather before they look at them.
+    large_result: bytes of a result from which on it is asked whether it will fit into memory.
     blob_bytes: rows travel between Spark's tasks in blobs of at most so many bytes.
     sample_bytes: what a task's sample may take on its way to the driver.
     whole_bytes: a table that is sent whole to every task of a join of tables.
@@ -52,6 +53,7 @@ class Limits:
     smallest_class: int = 4096
     block_ns: float = 1.2
     waiting_rows: int = 1 << 17
+    large_result: int = 64 << 20
     blob_bytes: int = 64 << 20
     sample_bytes: int = 1 << 20
     whole_bytes: int = 256 << 20

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
 
-from thetajoin.api import SMALLER, is_spark, join
+from thetajoin.api import join
+from thetajoin.batch.annotations import Frame
 from thetajoin.batch.keys import Int64
 from thetajoin.batch.tables import from_table, kind_of
+from thetajoin.calls import SMALLER, is_spark
 from thetajoin.engine.call import check_window
 from thetajoin.engine.intake import Ordering, all_taken_in
 from thetajoin.engine.parts import compare_columns
@@ -27,6 +29,30 @@ from thetajoin.window.windows import CountWindow, TimeWindow, Window
 ONE = "__thetajoin_one"
 
 
+@overload
+def join_many(
+    inputs: Mapping[str, Frame],
+    on: Any,
+    *,
+    window: Window | None = None,
+    order_by: str | Sequence[str] | None = None,
+    cross: bool = False,
+    **options: Any,
+) -> Frame: ...
+
+
+@overload
+def join_many(
+    inputs: Mapping[str, Any],
+    on: Any,
+    *,
+    window: Window | None = None,
+    order_by: str | Sequence[str] | None = None,
+    cross: bool = False,
+    **options: Any,
+) -> Any: ...
+
+
 @enough_memory(SMALLER)
 def join_many(
     inputs: Mapping[str, Any],
@@ -40,12 +66,22 @@ def join_many(
     """Join three and more inputs on a condition over their names; the result is of their kind.
 
     Two inputs are joined at a time, those first that are estimated to give least (streams: in the
-    given order), so the cost is that of the largest result on the way. Columns come in the order of
-    the inputs; one whose name an earlier input has gets ``_`` and its input's name. Under a
-    `TimeWindow` the times of every two rows of a result lie within it, the window's left being the
-    input that was given first. Under a `CountWindow` (tables only) rows of all inputs are taken in
-    the order of `order_by`, one column's name or one for each input, and the latest row of a result
-    sees its others. An input that nothing connects is an error, unless `cross` is true.
+    given order), so the cost is that of the largest result on the way.
+
+    Args:
+        inputs: tables by name, each as for `join`; on Spark all are Spark's.
+        on: a SQL condition over these names, or a list of such.
+        window: under a `TimeWindow` the times of every two rows of a result lie within it, the
+            window's left being the input that was given first. Under a `CountWindow` (tables only)
+            rows of all inputs are taken in the order of `order_by`, and the latest row of a result
+            sees its others.
+        order_by: a column's name, or one for each input.
+        cross: whether an input that nothing connects is joined with every row; else an error.
+        **options: as for `join`.
+
+    Returns:
+        Columns in the order of the inputs, as the first one's kind. A column whose name an earlier
+        input has gets ``_`` and its input's name.
 
     >>> import thetajoin as tj, pyarrow as pa
     >>> r, s, t = (pa.table({"x": x}) for x in ([1, 5], [2, 6], [2, 3]))

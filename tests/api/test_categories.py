@@ -185,3 +185,11 @@ def test_chunks_with_different_orders_are_refused() -> None:
     chunks = pa.chunked_array([arrow(["small"]), arrow(["small"], OTHERS)])
     with pytest.raises(tj.ThetaJoinError, match="chunk"):
         tj.join(pa.table({"s": chunks}), pa.table({"s": arrow(["small"])}), "l.s < r.s")
+
+
+def test_ordered_categories_of_a_type_that_cannot_be_looked_up_are_refused() -> None:
+    values = pa.array([{"x": 1}, {"x": 2}])
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), values, ordered=True)
+    table = pa.table({"a": [1, 2], "s": column})
+    with pytest.raises(tj.ThetaJoinError, match="'s' of the left input has categories of type str"):
+        tj.join(table, pa.table({"b": [3]}), "l.a < r.b")

@@ -48,7 +48,26 @@ COLUMNS: dict[str, Any] = {
     "object of int": np.array([LARGE, None, 3], object),
     "object of date": np.array([date(2024, 1, 1), None, date(2024, 1, 2)], object),
     "object of Decimal": np.array([Decimal("1.5"), None, Decimal("2.5")], object),
+    "str[pyarrow]": pd.array(["a", None, "é"], dtype=pd.StringDtype("pyarrow", na_value=np.nan)),
+    "str[python]": pd.array(["a", None, "é"], dtype=pd.StringDtype("python", na_value=np.nan)),
+    "category of str": pd.Categorical(pd.array(["b", None, "a"], dtype="string[pyarrow]")),
+    "category of Int64": pd.Categorical(pd.array([LARGE, None, 1], dtype="Int64")),
+    "category of times": pd.Categorical(pd.to_datetime(["2024-01-02", None, "2024-01-01"])),
+    "datetime64[us, UTC+02:00]": pd.to_datetime(
+        ["2024-01-01T00:00+02:00", None, "2024-01-02T00:00+02:00"]
+    ).as_unit("us"),
+    "bool[pyarrow]": pd.array([True, None, False], dtype="bool[pyarrow]"),
+    "float16": np.array([1.5, np.nan, 2.5], np.float16),
     "period": pd.period_range("2024-01-01", periods=3, freq="D"),
+    "interval": pd.IntervalIndex.from_breaks([0, 1, 2, 3], closed="left"),
+    "interval of times": pd.interval_range(pd.Timestamp("2024-01-01"), periods=3),
+    "cut": pd.cut([1, 7, 3], [0, 1, 2, 3]),
+    "category of periods": pd.Categorical(pd.period_range("2024-01", periods=3, freq="M")),
+    "list[pyarrow]": pd.array([[1], None, []], dtype=pd.ArrowDtype(pa.list_(pa.int64()))),
+}
+WITHOUT_ORDER = {"period", "interval", "interval of times", "cut", "category of periods"} | {
+    "list[pyarrow]",
+    "float16",  # compares as float32, and is grouped so
 }
 
 
@@ -106,7 +125,7 @@ def test_sql(name: str) -> None:
     assert_same(got["shown"], left["v"])
 
 
-@pytest.mark.parametrize("name", [name for name in COLUMNS if name != "period"])
+@pytest.mark.parametrize("name", [name for name in COLUMNS if name not in WITHOUT_ORDER])
 def test_groups_and_extremes(name: str) -> None:
     left = frame(name)
     got = tj.join_agg(
@@ -183,3 +202,31 @@ def test_a_date_that_pandas_cannot_hold():
         tj.join(left, right, "l.a < r.b")
     assert "\n" not in str(caught.value)
     assert tj.join(pa.table({"a": [1]}), right, "l.a < r.b").num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "column", [pd.arrays.SparseArray([1, 0]), np.array([1j, 2]), np.array([1, "a"], object)]
+)
+def test_what_arrow_has_no_type_for_is_refused(column: Any) -> None:
+    left = pd.DataFrame({"a": [1, 2], "odd": column})
+    with pytest.raises(
+        tj.ThetaJoinError, match=r"left input cannot be read as Arrow.*odd"
+    ) as caught:
+        tj.join(left, left, "l.a < r.a")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_interval_that_doubles_cannot_hold() -> None:
+    """pandas has no place for a missing interval between integers, but between doubles."""
+    right = pd.DataFrame({"k": [1], "v": pd.arrays.IntervalArray.from_tuples([(0, LARGE)])})
+    left = pd.DataFrame({"x": [0, 5]})
+    assert tj.join(left, right, "l.x < r.k")["v"].iloc[0].right == LARGE
+    with pytest.raises(tj.ThetaJoinError, match="pandas cannot hold a value"):
+        tj.join(left, right, "l.x < r.k", how="left")
+
+
+def test_the_frame_that_came_in_stays_as_it_is() -> None:
+    left = pd.DataFrame({"a": [1, 2], "c": pd.cut([1, 2], [0, 1, 2])})
+    before = left.copy()
+    tj.join(left, left, "l.a < r.a")
+    pd.testing.assert_frame_equal(left, before)

@@ -191,3 +191,84 @@ def test_first_use_in_many_threads() -> None:
     both = sum(x < y and x % 7 > y % 7 for x in a for y in a)
     want = sorted([(0, 1225), (0, 1225), (1, both), (1, both), (2, near), (2, near)])
     assert done.stdout.strip() == str(want)
+
+
+NEAR = {"key": "t", "window": tj.TimeWindow(before=1000, time="t"), "direction": "backward"}
+
+
+def near_batch(side: str, thread: int, push: int) -> pa.Table:
+    first = (thread * PUSHES + push) * ROWS
+    numbers = range(first, first + ROWS)
+    # Left times are odd and right ones even, so that each left row has one nearest right row.
+    times = [2 * (n % 400) + (side == "l") for n in numbers]
+    return pa.table({"lid" if side == "l" else "rid": numbers, "t": times})
+
+
+def nearest_rows() -> Counter[Any]:
+    numbers = range(THREADS * PUSHES * ROWS)
+    rights = {2 * (n % 400) for n in numbers}
+    times = (2 * (n % 400) + 1 for n in numbers)
+    return Counter((t, max(r for r in rights if r <= t)) for t in times)
+
+
+def test_nearest_that_all_threads_push_to() -> None:
+    """Pushes, watermarks, snapshots and looks from all threads: each left row comes out once."""
+    join = tj.StreamJoin.nearest(**NEAR)
+    schemas = near_batch("l", 0, 0).schema, near_batch("r", 0, 0).schema
+    join.push(*(schema.empty_table() for schema in schemas))
+    seen: list[bytes] = []
+
+    def push(thread: int) -> list[pa.Table]:
+        got = []
+        for at in range(PUSHES):
+            got.append(join.push(near_batch("l", thread, at), near_batch("r", thread, at)))
+            join.advance(0)
+            assert join.stats.left_rows % ROWS == 0
+            assert join.schema is not None
+            if thread == 0 and at % 8 == 0:
+                seen.append(join.snapshot())
+        return got
+
+    results = [table for tables in together(push) for table in tables]
+    restored = tj.StreamJoin.restore(seen[-1])
+    assert restored.finish().num_rows == restored.stats.left_rows
+    results.append(join.finish())
+    found = pa.concat_tables(results)
+    pairs = Counter(zip(found["t"].to_pylist(), found["t_right"].to_pylist(), strict=True))
+    assert pairs == nearest_rows()
+    assert Counter(found["lid"].to_pylist()) == Counter(range(THREADS * PUSHES * ROWS))
+
+
+def test_one_finish_among_many() -> None:
+    """Of threads that all finish a join, one gets what it owes, and the others an error."""
+    join = tj.StreamJoin("l.a > r.a + 6", how="left", window=tj.TimeWindow(5, time="t"))
+    join.push(batch("l", 0, 0), batch("r", 0, 0))
+
+    def finish(thread: int) -> pa.Table | str:
+        try:
+            return join.finish()
+        except tj.ThetaJoinError as error:
+            return str(error)
+
+    results = together(finish)
+    tables = [result for result in results if isinstance(result, pa.Table)]
+    assert len(tables) == 1
+    assert all("was finished" in result for result in results if isinstance(result, str))
+
+
+def test_watermarks_from_all_threads() -> None:
+    """Unmatched rows come out once, whichever thread moves event time past them."""
+    join = tj.StreamJoin("l.a > r.a + 6", how="left", window=tj.TimeWindow(5, time="t"))
+    numbers = range(THREADS * PUSHES)
+    left = pa.table({"lid": numbers, "a": [0] * len(numbers), "t": [10 * n for n in numbers]})
+    join.push(left, batch("r", 0, 0).slice(0, 0))
+
+    def advance(thread: int) -> list[pa.Table]:
+        got = []
+        for at in range(PUSHES):
+            join.advance(10 * (at * THREADS + thread))
+            got.append(join.push())
+        return got
+
+    results = [table for tables in together(advance) for table in tables]
+    assert all_ids([*results, join.finish()]) == Counter((n, None) for n in numbers)

@@ -41,7 +41,7 @@ CALLS = {
 }
 ONE_TABLE = ("self_join", "self_join_agg")
 MANY_TABLES = ("join_many", "chain")
-PLAIN = ("pandas", "pandas_arrow", "pandas_nullable", "polars")
+PLAIN = ("pandas", "pandas_arrow", "pandas_nullable", "polars", "lazy")
 TIMES = (
     *("pa.int64()", "pa.int32()", "pa.date32()"),
     *(f"pa.timestamp('{unit}')" for unit in ("s", "ms", "us", "ns")),
@@ -142,7 +142,14 @@ def case(seed: int, number: int) -> Case:
 def _inputs(draw: Draw, call: str) -> dict[str, str]:
     kinds = {"arrow": 8, "chunked": 2, "sliced": 2}
     if call != "stream":
-        kinds |= {"batch": 1, "reader": 1, "polars": 2}
+        kinds |= {
+            "batch": 1,
+            "reader": 1,
+            "polars": 1.5,
+            "lazy": 0.5,
+            "dataset": 0.5,
+            "stream": 0.5,
+        }
         kinds |= {"pandas": 1, "pandas_arrow": 0.7, "pandas_nullable": 0.7}
     sides = ("r", "s", "t") if call in MANY_TABLES else ("l", "r")
     chosen = {side: draw.weighted(kinds) for side in sides}

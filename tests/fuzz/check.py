@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import dataset
 
 import thetajoin as tj
 from fuzz.aggregates import Near, same
@@ -66,6 +67,7 @@ def run(case: Case) -> Any:
     space: dict[str, Any] = {
         "tj": tj,
         "pa": pa,
+        "ds": dataset,
         "UTC": UTC,
         "datetime": datetime,
         "timedelta": timedelta,
@@ -75,7 +77,7 @@ def run(case: Case) -> Any:
         import pandas as pd
 
         space["pd"] = pd
-    if "polars" in case.inputs.values():
+    if {"polars", "lazy"} & set(case.inputs.values()):
         import polars as pl
 
         space["pl"] = pl
@@ -109,6 +111,8 @@ def as_arrow(result: Any) -> pa.Table:
         return pa.Table.from_batches([result])
     if isinstance(result, pa.Table):
         return result
+    if hasattr(result, "collect"):
+        result = result.collect()
     if hasattr(result, "to_arrow"):
         return result.to_arrow()
     return pa.Table.from_pandas(result, preserve_index=False)

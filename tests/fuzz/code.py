@@ -20,8 +20,12 @@ INPUTS = {
     "pandas_nullable": "{0} = {0}.to_pandas(types_mapper={{pa.int64(): pd.Int64Dtype(), "
     "pa.bool_(): pd.BooleanDtype(), pa.string(): pd.StringDtype()}}.get)",
     "polars": "{0} = pl.from_arrow({0})",
+    "lazy": "{0} = pl.from_arrow({0}).lazy()",
+    "dataset": "{0} = ds.dataset({0})",
+    "stream": '{0} = type("Stream", (), {{"__arrow_c_stream__": {0}.__arrow_c_stream__}})()',
 }
 IMPORTS = {
+    "ds.": "import pyarrow.dataset as ds",
     "Decimal(": "from decimal import Decimal",
     "datetime(": "from datetime import UTC, datetime, timedelta",
     "timedelta(": "from datetime import UTC, datetime, timedelta",

@@ -9,7 +9,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from thetajoin.errors import DataError
 from thetajoin.ipc import batch_from_ipc, to_ipc
@@ -25,6 +27,23 @@ _NULLABLE = {
     "Float32",
     "Float64",
 }
+
+
+def without_odd_categories(frame: Any) -> Any:
+    """The DataFrame with categories that are intervals or periods, as of `cut`, as such values.
+
+    Arrow has dictionaries of them, but can do nothing with those. `to_pandas` makes them categories
+    again.
+    """
+    pandas = sys.modules["pandas"]
+    odd = pandas.IntervalDtype, pandas.PeriodDtype
+    changed = frame
+    for name, dtype in frame.dtypes.items() if frame.columns.is_unique else ():
+        if isinstance(dtype, pandas.CategoricalDtype) and isinstance(dtype.categories.dtype, odd):
+            changed = changed.copy(deep=False) if changed is frame else changed
+            values = frame[name].array
+            changed[name] = dtype.categories.array.take(values.codes, allow_fill=True)
+    return changed
 
 
 def marked(table: pa.Table, frame: Any) -> pa.Table:
@@ -79,35 +98,45 @@ def _mark(dtype: Any) -> dict[bytes, bytes]:
         return {_DTYPE: _ARROW.encode()}
     if isinstance(dtype, pandas.CategoricalDtype):
         return {_DTYPE: _CATEGORY.encode(), _CATEGORIES: _written(dtype)}
-    if isinstance(dtype, pandas.StringDtype) and dtype.na_value is pandas.NA:
-        return {_DTYPE: f"string[{dtype.storage}]".encode()}
+    if isinstance(dtype, pandas.StringDtype):
+        # pandas has two types of text, which differ in what they show for a missing value.
+        name = "string" if dtype.na_value is pandas.NA else "str"
+        return {_DTYPE: f"{name}[{dtype.storage}]".encode()}
     return {_DTYPE: str(dtype).encode()}
 
 
 def _written(dtype: Any) -> bytes:
     """A categorical's type as an Arrow stream of its categories."""
     array = pa.Array.from_pandas(dtype.categories)
-    schema = pa.schema(
-        [pa.field("categories", array.type, metadata={"ordered": str(dtype.ordered)})]
-    )
+    metadata = {**_mark(dtype.categories.dtype), b"ordered": str(dtype.ordered).encode()}
+    schema = pa.schema([pa.field("categories", array.type, metadata=metadata)])
     written: bytes = to_ipc(pa.RecordBatch.from_arrays([array], schema=schema)).to_pybytes()
     return written
 
 
 def _read(data: bytes) -> Any:
     batch = batch_from_ipc(data)
-    ordered = batch.schema.field(0).metadata[b"ordered"] == b"True"
-    pandas = sys.modules["pandas"]
-    categories = pandas.Index(batch.column(0).to_pandas()).rename(None)
-    return pandas.CategoricalDtype(categories, ordered)
+    field, pandas = batch.schema.field(0), sys.modules["pandas"]
+    categories = _series(field, pa.chunked_array([batch.column(0)]))
+    return pandas.CategoricalDtype(pandas.Index(categories), field.metadata[b"ordered"] == b"True")
 
 
 def _is_special(field: pa.Field, column: pa.ChunkedArray) -> bool:
     """Whether a column must not be converted as Arrow does it."""
     dtype = _dtype(field)
-    if pa.types.is_integer(field.type) and column.null_count:
+    if column.null_count and (pa.types.is_integer(field.type) or _is_interval(field.type)):
         return True
-    return dtype in (_ARROW, _CATEGORY, _OBJECT) or _nullable(dtype) is not None
+    return (
+        dtype in (_ARROW, _CATEGORY, _OBJECT)
+        or _nullable(dtype) is not None
+        or dtype.startswith("datetime64[")
+    )
+
+
+def _is_interval(type_: pa.DataType) -> bool:
+    """Whether values are pandas' intervals between whole numbers."""
+    name = getattr(type_, "extension_name", "")
+    return name == "pandas.interval" and pa.types.is_integer(type_.subtype)
 
 
 def _dtype(field: pa.Field) -> str:
@@ -117,8 +146,11 @@ def _dtype(field: pa.Field) -> str:
 
 def _nullable(dtype: str) -> Any:
     """One of pandas' types that know what is missing, by its name; None for all others."""
+    pandas = sys.modules["pandas"]
+    if dtype.startswith("str["):
+        return pandas.StringDtype(dtype[4:-1], na_value=np.nan)
     if dtype in _NULLABLE or dtype.startswith("string["):
-        return sys.modules["pandas"].api.types.pandas_dtype(dtype)
+        return pandas.api.types.pandas_dtype(dtype)
     return None
 
 
@@ -130,6 +162,10 @@ def _series(field: pa.Field, column: pa.ChunkedArray) -> Any:
         return column.to_pandas(types_mapper=pandas.ArrowDtype)
     if dtype == _OBJECT:
         return column.to_pandas(integer_object_nulls=True).astype(object)
+    if column.null_count and _is_interval(field.type):
+        return _floating(column)
+    if dtype.startswith("datetime64["):  # a zone may have come as another kind of object
+        return column.to_pandas().astype(dtype)
     wanted = _nullable(dtype)
     if wanted is None and pa.types.is_integer(field.type) and column.null_count:
         signed = "UInt" if pa.types.is_unsigned_integer(field.type) else "Int"
@@ -137,3 +173,15 @@ def _series(field: pa.Field, column: pa.ChunkedArray) -> Any:
     if wanted is None:
         return column.to_pandas()
     return column.to_pandas(types_mapper=lambda _: wanted)
+
+
+def _floating(column: pa.ChunkedArray) -> Any:
+    """Intervals with a missing one among them, which pandas can only hold as intervals of doubles.
+
+    An end that a double cannot hold is an error.
+    """
+    whole = pa.concat_arrays([chunk.storage for chunk in column.chunks])
+    ends = [pc.struct_field(whole, [at]).cast(pa.float64()).to_pandas() for at in (0, 1)]
+    pandas = sys.modules["pandas"]
+    made = pandas.arrays.IntervalArray.from_arrays(*ends, closed=column.type.closed)
+    return pandas.Series(made)

@@ -8,23 +8,63 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from thetajoin.batch.dtypes import marked, to_pandas
-from thetajoin.errors import DataError, SchemaError
+from thetajoin.batch.dtypes import marked, to_pandas, without_odd_categories
+from thetajoin.batch.files import is_path, read_files
+from thetajoin.errors import DataError, SchemaError, ThetaJoinError
 
-Kind = Literal["arrow", "pandas", "polars"]
+Kind = Literal["arrow", "pandas", "polars", "lazy"]
 # Readers that have been read: they would give no rows, and say nothing.
 _READ: WeakSet[pa.RecordBatchReader] = WeakSet()
 
 
 def kind_of(table: Any) -> Kind | None:
-    """Which library a table comes from, or None if it is no table of these."""
-    if isinstance(table, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-        return "arrow"
-    for kind in ("pandas", "polars"):
-        library = sys.modules.get(kind)
-        if library is not None and isinstance(table, library.DataFrame):
-            return kind
-    return None
+    """Which kind of table a result is to be, given the left input; None if it is no table.
+
+    "lazy" is a LazyFrame of Polars. What has no kind of its own (a path, a relation of DuckDB, a
+    reader) gives Arrow.
+    """
+    pandas, polars = (sys.modules.get(name) for name in ("pandas", "polars"))
+    if pandas is not None and isinstance(table, pandas.DataFrame):
+        return "pandas"
+    if polars is not None and isinstance(table, polars.DataFrame):
+        return "polars"
+    if polars is not None and isinstance(table, polars.LazyFrame):
+        return "lazy"
+    return "arrow" if is_path(table) or _reads_as_arrow(table) else None
+
+
+def _reads_as_arrow(table: Any) -> bool:
+    """Whether a table that is neither of pandas nor of Polars can be read as Arrow."""
+    if isinstance(table, type) or _is_from("pyspark", table):
+        return False
+    return (
+        hasattr(table, "__arrow_c_stream__")
+        or hasattr(table, "__arrow_c_array__")
+        or _is_narwhals(table)
+        or _is_dataset(table)
+    )
+
+
+def _is_from(library: str, table: Any) -> bool:
+    """Whether a library that is not imported has made the table; classes may have no module."""
+    return str(getattr(type(table), "__module__", "")).startswith(f"{library}.")
+
+
+def _is_narwhals(table: Any) -> bool:
+    return _is_from("narwhals", table) and hasattr(table, "to_native")
+
+
+def _is_dataset(table: Any) -> bool:
+    dataset = sys.modules.get("pyarrow.dataset")
+    return dataset is not None and isinstance(table, dataset.Dataset | dataset.Scanner)
+
+
+def no_table(value: Any, what: str) -> SchemaError:
+    """The error for an input that is no table."""
+    return SchemaError(
+        f"the {what} input is a {type(value).__name__}: give a pyarrow Table, a pandas or polars "
+        "DataFrame, a Spark DataFrame, the path of a file, or anything with __arrow_c_stream__"
+    )
 
 
 def to_batch(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.RecordBatch:
@@ -33,28 +73,41 @@ def to_batch(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.Record
     In pandas NaN marks what is missing, so it becomes NULL; an index is left behind. With `as_kind`
     fields say what `from_table` must know to give such a table back with the types it came in.
     """
-    kind = kind_of(table)
+    if is_path(table):
+        return contiguous(read_files(table, what), what)
     try:
-        if kind == "pandas":
-            frame = table
-            table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-            table = marked(table, frame) if as_kind == "pandas" else table
-        elif kind == "polars":
-            _refuse_objects(table, what)
-            table = table.to_arrow()
-        elif isinstance(table, pa.RecordBatchReader):
-            table = _read(table, what)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        reason = str(error).splitlines()[0]
+        found = _to_arrow(table, what, as_kind)
+    except (ThetaJoinError, MemoryError):
+        raise
+    except Exception as error:  # each library has errors of its own
+        reason = ", ".join(str(part).split("\n")[0] for part in error.args if str(part))
+        reason = reason or type(error).__name__
         raise SchemaError(f"the {what} input cannot be read as Arrow: {reason}") from error
-    if isinstance(table, pa.RecordBatch):
+    return found if isinstance(found, pa.RecordBatch) else contiguous(found, what)
+
+
+def _to_arrow(table: Any, what: str, as_kind: Kind | None) -> pa.Table | pa.RecordBatch:
+    if isinstance(table, pa.Table | pa.RecordBatch):
         return table
-    if not isinstance(table, pa.Table):
-        raise SchemaError(
-            f"the {what} input is a {type(table).__name__}: give a pyarrow Table, a pandas or "
-            "polars DataFrame, or a Spark DataFrame"
-        )
-    return contiguous(table, what)
+    kind = kind_of(table)
+    if kind is None:
+        raise no_table(table, what)
+    if kind == "pandas":
+        frame = without_odd_categories(table)
+        plain = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+        return marked(plain, table) if as_kind == "pandas" else plain
+    if kind in ("polars", "lazy"):
+        _refuse_objects(table, what)
+        return (table if kind == "polars" else table.collect()).to_arrow()
+    if _is_narwhals(table):  # whose own way to Arrow would make a column of a pandas index
+        return _to_arrow(table.to_native(), what, as_kind)
+    if isinstance(table, pa.RecordBatchReader):
+        return _read(table, what)
+    if _is_dataset(table):
+        return table.to_table()
+    if hasattr(table, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(table).read_all()
+    return pa.record_batch(table)
 
 
 def _read(reader: pa.RecordBatchReader, what: str) -> pa.Table:
@@ -69,8 +122,9 @@ def _read(reader: pa.RecordBatchReader, what: str) -> pa.Table:
 
 def _refuse_objects(frame: Any, what: str) -> None:
     """Refuse Python objects of Polars, which Arrow would be given as bare addresses."""
-    for name, dtype in frame.schema.items():
-        if "Object" in str(dtype):
+    objects = sys.modules["polars"].Object
+    for name, dtype in frame.collect_schema().items():
+        if dtype == objects:
             raise SchemaError(
                 f"column {name!r} of the {what} input holds Python objects: "
                 "cast it to a type of Polars, or leave it out"
@@ -110,6 +164,7 @@ def from_table(table: pa.Table, kind: Kind) -> Any:
     """An Arrow table as the kind of table the user works with."""
     if kind == "pandas":
         return to_pandas(table)
-    if kind == "polars":
-        return sys.modules["polars"].from_arrow(table)
+    if kind in ("polars", "lazy"):
+        frame = sys.modules["polars"].from_arrow(table)
+        return frame if kind == "polars" else frame.lazy()
     return table

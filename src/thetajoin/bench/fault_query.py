@@ -172,6 +172,7 @@ def drive(case: Case, folder: Path) -> None:
 
 def _writer(spark: Any, case: Case, folder: Path) -> Any:
     import thetajoin as tj
+    from thetajoin.engine.layout import parse_how
 
     left, right = (_source(spark, folder, case, side) for side in SIDES)
     window: Any = tj.CountWindow(SIZE, slide=SLIDE)
@@ -187,7 +188,7 @@ def _writer(spark: Any, case: Case, folder: Path) -> Any:
     }
     checkpoint = f"{folder}/checkpoint"
     if not case.totals:
-        joined = tj.join(left, right, CONDITION, how=case.how, **given)
+        joined = tj.join(left, right, CONDITION, how=parse_how(case.how), **given)
         writer = joined.writeStream.format("parquet").option("path", f"{folder}/out")
         return writer.option("checkpointLocation", checkpoint)
     totals = tj.join_agg(left, right, CONDITION, group_by="l.p", aggs=AGGREGATES, **given)

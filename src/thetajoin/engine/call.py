@@ -38,6 +38,7 @@ class JoinCall:
     aggs: Mapping[str, str] | None = None
     nearest: Nearest | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    indicator: str | None = None
 
     def checked_window(self, *, streaming: bool = False) -> Window:
         """The window; a table without one is taken whole, a stream needs one."""
@@ -71,6 +72,7 @@ class JoinCall:
             self_join=self.self_join,
             nearest=self.nearest,
             options=Options.parse(self.options),
+            indicator=self.indicator,
         )
 
 

@@ -45,6 +45,7 @@ class JoinConfig:
     nearest: Nearest | None = None
     options: Options = field(default_factory=Options)
     segments: int = SEGMENTS
+    indicator: str | None = None
 
 
 class CompiledJoin:
@@ -63,7 +64,9 @@ class CompiledJoin:
             check_schema(self.given[side], side)
         self.schemas = {side: storage_schema(self.given[side]) for side in SIDES}
         schemas = self.schemas["l"], self.schemas["r"]
-        self.layout = Layout(self.given["l"], self.given["r"], config.how, config.suffix)
+        self.layout = Layout(
+            self.given["l"], self.given["r"], config.how, config.suffix, config.indicator
+        )
         self.near_key = None if config.nearest is None else config.nearest.near_key(*schemas)
         if config.on is None and self.near_key is not None:
             self.condition = no_condition()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,26 @@ from thetajoin.kernels.order import gather
 from thetajoin.predicate.categories import without_categories
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
+# As Spark spells them.
+HowName = Literal[
+    "inner",
+    "left",
+    "leftouter",
+    "left_outer",
+    "right",
+    "rightouter",
+    "right_outer",
+    "full",
+    "outer",
+    "fullouter",
+    "full_outer",
+    "semi",
+    "leftsemi",
+    "left_semi",
+    "anti",
+    "leftanti",
+    "left_anti",
+]
 _SPELLINGS: dict[str, How] = {
     "inner": "inner",
     "left": "left",
@@ -31,6 +52,9 @@ _SPELLINGS: dict[str, How] = {
     "leftanti": "anti",
 }
 Positions = NDArray[np.int32]
+# What an indicator says of a row: the places of these words, which are those of pandas.
+LEFT_ONLY, RIGHT_ONLY, BOTH = range(3)
+INDICATED = "left_only", "right_only", "both"
 # From so many rows on, a loop of ours gathers them faster than Arrow does.
 WORTH_ROWS = 1 << 14
 _WIDTHS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -64,10 +88,31 @@ def check_suffix(suffix: Any) -> str:
     return suffix
 
 
+def check_indicator(indicator: Any, how: How, taken: Collection[str]) -> str:
+    """The name of the column that says which sides a row comes from."""
+    if not is_text(indicator) or not indicator:
+        raise OptionError(
+            f"indicator={indicator!r}: give the name of a column, such as '_merge', that will say "
+            "which sides a row comes from"
+        )
+    if how in ("semi", "anti"):
+        raise OptionError(f"indicator={indicator!r}: a row of a join with how={how!r} has one side")
+    if indicator in taken:
+        raise OptionError(f"indicator={indicator!r}: the output has a column of that name already")
+    return indicator
+
+
 class Layout:
     """Output columns of a join of two schemas."""
 
-    def __init__(self, left: pa.Schema, right: pa.Schema, how: How, suffix: str) -> None:
+    def __init__(
+        self,
+        left: pa.Schema,
+        right: pa.Schema,
+        how: How,
+        suffix: str,
+        indicator: str | None = None,
+    ) -> None:
         t = pa.types
         check_suffix(suffix)
         self.how = how
@@ -86,6 +131,11 @@ class Layout:
                 )
             taken.add(name)
             fields.append(field.with_name(name).with_nullable(True))
+        self._indicated: pa.Array | None = None
+        if indicator is not None:
+            self._indicated = pa.array(INDICATED)
+            type_ = pa.dictionary(pa.int8(), pa.string())
+            fields.append(pa.field(check_indicator(indicator, how, taken), type_))
         self.schema = pa.schema(fields)
         # Rows may be kept in other types than they came in (see `intake.storage_schema`).
         self._as_given = any(
@@ -103,7 +153,7 @@ class Layout:
     ) -> pa.RecordBatch:
         """Matched rows side by side."""
         columns = take_columns(left, left_rows) + take_columns(right, right_rows)
-        return self._batch(columns, len(left_rows))
+        return self._batch(columns, len(left_rows), BOTH)
 
     def matched(
         self,
@@ -118,7 +168,10 @@ class Layout:
             right_columns = [pa.nulls(len(right_rows), t) for t in self._types["r"]]
         else:
             right_columns = take_columns(right, right_rows, or_null=True)
-        return self._batch(columns + right_columns, len(right_rows))
+        sides: int | NDArray[Any] = BOTH
+        if self._indicated is not None:
+            sides = np.where(right_rows < 0, LEFT_ONLY, BOTH)
+        return self._batch(columns + right_columns, len(right_rows), sides)
 
     def single(self, side: Side, table: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
         """Rows of one side alone, the other side's columns NULL (or not there)."""
@@ -126,9 +179,15 @@ class Layout:
         if not self.only_left:
             other = [pa.nulls(len(rows), t) for t in self._types["r" if side == "l" else "l"]]
             columns = columns + other if side == "l" else other + columns
-        return self._batch(columns, len(rows))
+        return self._batch(columns, len(rows), LEFT_ONLY if side == "l" else RIGHT_ONLY)
 
-    def _batch(self, columns: list[pa.Array], rows: int) -> pa.RecordBatch:
+    def _batch(
+        self, columns: list[pa.Array], rows: int, sides: int | NDArray[Any]
+    ) -> pa.RecordBatch:
+        if self._indicated is not None:
+            places = np.empty(rows, np.int8)
+            places[:] = sides
+            columns = [*columns, pa.DictionaryArray.from_arrays(places, self._indicated)]
         if not columns:
             return rows_without_columns(rows)
         if self._as_given:

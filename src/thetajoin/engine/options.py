@@ -25,6 +25,7 @@ class Options:
     merge: "background", or "inline" to merge segments inside `push`.
     index: the window structure: "po_join", or another by its paper's name (`docs/structures.md`).
     index_options: the structure's parameters under their paper's names.
+    check_memory: refuse a result of `join` that will not fit into memory before it is built.
     """
 
     threads: int = 0
@@ -33,6 +34,7 @@ class Options:
     merge: str = "background"
     index: str = PO_JOIN
     index_options: dict[str, Any] = field(default_factory=dict)
+    check_memory: bool = True
 
     def __post_init__(self) -> None:
         for name, (least, most) in _LIMITS.items():
@@ -44,6 +46,9 @@ class Options:
         merge: Any = self.merge
         if not isinstance(merge, str) or merge not in ("background", "inline"):
             raise OptionError(f"merge={merge!r}: must be 'background' or 'inline'")
+        check_memory: Any = self.check_memory
+        if not isinstance(check_memory, bool):
+            raise OptionError(f"check_memory={check_memory!r}: must be True or False")
         if not isinstance(self.index_options, dict):
             raise OptionError(f"index_options={self.index_options!r}: give a dictionary")
         check_index(self.index, self.index_options)

@@ -13,7 +13,7 @@ from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.call import check_order, check_window, refuse_endless
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.intake import all_taken_in, conform
-from thetajoin.engine.layout import How, check_suffix, parse_how
+from thetajoin.engine.layout import How, HowName, check_indicator, check_suffix, parse_how
 from thetajoin.engine.nearest import (
     Nearest,
     nearest_condition,
@@ -76,6 +76,18 @@ class StreamJoin:
     Several threads may use one join: its methods wait for each other, so pushes are taken in one
     after another, in no particular order, and each pair comes out of exactly one of them.
 
+    Args:
+        on: the condition, as for `thetajoin.join`.
+        how: "inner", "left", "right", "full", "semi" or "anti", or as Spark spells these.
+        window: a `TimeWindow`, a `CountWindow` or `FullHistory()`.
+        order_by: the column that orders the rows of a micro-batch for a `CountWindow`, or one per
+            side.
+        left_schema: the left rows' columns and types, if they are known before the rows.
+        right_schema: the right rows'.
+        suffix: what a right column gets behind its name where the left side has that name.
+        indicator: the name of a further column that says "both", "left_only" or "right_only".
+        **options: how the join is run, such as ``threads=2``.
+
     >>> import thetajoin as tj, pyarrow as pa
     >>> join = tj.StreamJoin("l.a < r.a", window=tj.CountWindow(1000))
     >>> join.push(left=pa.table({"a": [1, 5]}), right=pa.table({"a": [3]})).to_pydict()
@@ -88,12 +100,13 @@ class StreamJoin:
         self,
         on: Any,
         *,
-        how: str = "inner",
+        how: HowName = "inner",
         window: Window | None = None,
         order_by: str | tuple[str, str] | None = None,
         left_schema: pa.Schema | None = None,
         right_schema: pa.Schema | None = None,
         suffix: str = "_right",
+        indicator: str | None = None,
         **options: Any,
     ) -> None:
         """Check everything that can be checked without rows."""
@@ -105,6 +118,7 @@ class StreamJoin:
             (left_schema, right_schema),
             suffix,
             options,
+            indicator=indicator,
         )
 
     @classmethod
@@ -124,12 +138,30 @@ class StreamJoin:
         left_schema: pa.Schema | None = None,
         right_schema: pa.Schema | None = None,
         suffix: str = "_right",
+        indicator: str | None = None,
         **options: Any,
     ) -> StreamJoin:
         """The nearest match of two streams: `tj.nearest`'s arguments, pushed in micro-batches.
 
         A left row comes out with the first `push` or `finish` after a watermark (`advance`) has
         shown that no nearer row can come.
+
+        Args:
+            key: the column that is near, or one per side; it is the window's time.
+            by: columns that must be equal.
+            on: any further condition.
+            direction: "backward", "forward" or "nearest".
+            tolerance: the largest distance that counts.
+            k: how many right rows to take.
+            ties: of right rows at equal distance the "first", the "last" or "all".
+            order_by: the right column that decides between them.
+            how: "left", "inner", "semi" or "anti".
+            window: a `TimeWindow` on the key.
+            left_schema: the left rows' columns and types, if they are known before the rows.
+            right_schema: the right rows'.
+            suffix: for right columns whose name is taken.
+            indicator: the name of a column that says "both" or "left_only".
+            **options: as for `StreamJoin`.
 
         >>> import thetajoin as tj, pyarrow as pa
         >>> window = tj.TimeWindow(before=60, time="ts")
@@ -152,6 +184,7 @@ class StreamJoin:
             suffix,
             options,
             nearest,
+            indicator,
         )
         return join
 
@@ -165,12 +198,14 @@ class StreamJoin:
         suffix: str,
         options: Mapping[str, Any],
         nearest: Nearest | None = None,
+        indicator: str | None = None,
     ) -> None:
         self._lock = threading.RLock()
         self._on, self._how, self._window, self._order_by = on, how, window, order_by
         self._nearest = nearest
         refuse_endless(window, how)
         self._suffix = check_suffix(suffix)
+        self._indicator = None if indicator is None else check_indicator(indicator, how, ())
         self._options = Options.parse(options)
         left, right = schemas
         self._schemas: dict[str, pa.Schema | None] = {
@@ -198,6 +233,7 @@ class StreamJoin:
             suffix=self._suffix,
             nearest=self._nearest,
             options=self._options,
+            indicator=self._indicator,
         )
         state = new_state(CompiledJoin(config))
         output: list[pa.RecordBatch] = []
@@ -225,6 +261,13 @@ class StreamJoin:
 
         If it fails (another schema, an overflow in an expression) nothing of it is taken in, and
         the operator goes on as if it had not been pushed. Costs a few hundred ns a row and match.
+
+        Args:
+            left: new left rows: a table of any kind that `thetajoin.join` takes, but not of Spark.
+            right: new right rows.
+
+        Returns:
+            The new matches as Arrow; without columns while one side's are not known yet.
         """
         self._check_open()
         given = {"left": left, "right": right}
@@ -261,6 +304,10 @@ class StreamJoin:
         Rows that nothing can match any more are removed; where they come out unmatched, they
         come with the next `push` (which may be called without rows) or with `finish`. A watermark
         older than the current one changes nothing.
+
+        Args:
+            watermark: a time like those of the window's column: a `datetime`, ISO text, or a whole
+                number for a column of integers.
         """
         self._check_open()
         if not isinstance(self._window, TimeWindow):
@@ -345,6 +392,7 @@ class StreamJoin:
                 "order_by": self._order_by,
                 "suffix": self._suffix,
                 "nearest": None if self._nearest is None else self._nearest.to_dict(),
+                "indicator": self._indicator,
                 "options": asdict(self._options),
             },
             schemas=self._schemas,
@@ -364,6 +412,10 @@ class StreamJoin:
         """The operator that `snapshot` saved; it goes on exactly where that one stood.
 
         Bytes that are anything else are refused, whoever made them: nothing in them is executed.
+        Costs a sort of the rows that were held.
+
+        Args:
+            data: what `snapshot` gave.
         """
         with refusing():
             saved, fill = read(data)
@@ -379,6 +431,7 @@ class StreamJoin:
                 config["suffix"],
                 config["options"],
                 None if nearest is None else nearest_from_dict(nearest),
+                config.get("indicator"),
             )
             join._early, join._pending = saved.early, saved.pending
             if join._state is not None:

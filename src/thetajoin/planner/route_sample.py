@@ -50,7 +50,20 @@ def routing(
 
     Pass the result as ``routing=`` to `join` with the same condition and units, and keep it
     (`to_json`, `from_json`): a checkpoint needs the routing that it was started with. To spread
-    rows in another way from a restart on, make another one with ``before=`` the last.
+    rows in another way from a restart on, make another one with ``before=`` the last. Costs a sort
+    of the samples.
+
+    Args:
+        sample_left: some hundreds or thousands of left rows, of any kind that `join` takes but
+            Spark's.
+        sample_right: right rows.
+        on: the condition, as for `join`.
+        units: the number of units of the streaming join.
+        how: the kind of join.
+        before: the routing that a checkpoint was last used with.
+
+    Returns:
+        A routing that can be printed and kept as JSON.
 
     >>> import pyarrow as pa, thetajoin as tj
     >>> keys = pa.table({"a": range(100), "b": range(100, 0, -1)})

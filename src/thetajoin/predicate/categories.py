@@ -110,8 +110,15 @@ def _is_ordered(type_: pa.DataType) -> bool:
 
 
 def _written(dictionary: pa.Array, where: str) -> bytes:
-    values = dictionary.cast(canonical(dictionary.type)).drop_null()
-    if len(values.unique()) < len(values):
+    try:
+        values = dictionary.cast(canonical(dictionary.type)).drop_null()
+        distinct = len(values.unique())
+    except pa.ArrowException as error:
+        raise SchemaError(
+            f"{where} has categories of type {dictionary.type}, whose order cannot be used: make "
+            "them unordered"
+        ) from error
+    if distinct < len(values):
         raise SchemaError(f"{where} has a category twice, so its order is not known")
     batch = pa.RecordBatch.from_arrays([values], names=["categories"])
     written: bytes = to_ipc(batch).to_pybytes()

@@ -65,8 +65,14 @@ class TimeWindow:
 
     `TimeWindow(length, time=...)` keeps a pair where the two times differ by at most `length`;
     `TimeWindow(before=..., after=..., time=...)` one where
-    `l.time - before <= r.time <= l.time + after`, a bound left out being 0. `time` names the column
-    on both sides, or is a pair of names. A plain number counts in the unit of an integer column.
+    `l.time - before <= r.time <= l.time + after`, a bound left out being 0.
+
+    Args:
+        length: how far the times may lie apart: text such as "10 minutes", a `timedelta`, or a
+            plain number in the unit of an integer column.
+        time: the column of times on both sides, or a pair of names.
+        before: how much earlier than the left row's the right row's time may be.
+        after: how much later.
 
     >>> TimeWindow("1 hour 30 minutes", time="ts").bounds("s")
     (5400, 5400)
@@ -192,6 +198,10 @@ class CountWindow:
 
     Rows are taken in the order of `order_by`, or as they come: NULL before every value, NaN after
     every number, and on a tie left rows before right ones, each side's in the order of its input.
+
+    Args:
+        size: the most rows of the other side that a row sees.
+        slide: how many rows expire at a time.
 
     >>> window = CountWindow(4, slide=2)
     >>> [window.first_visible(n) for n in range(9)]

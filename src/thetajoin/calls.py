@@ -1,0 +1,113 @@
+"""Carrying a call out: by Spark for its DataFrames, in this process for every other table."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from thetajoin.aggregate.run import AggConfig
+from thetajoin.aggregate.state import result
+from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
+from thetajoin.engine.call import JoinCall
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.intake import all_taken_in, taken_in
+from thetajoin.engine.memory import fitting
+from thetajoin.engine.nearest_state import nearest_of_tables
+from thetajoin.engine.one_shot import join_tables
+from thetajoin.engine.serial import SerialIterator
+from thetajoin.errors import OptionError, enough_memory
+from thetajoin.planner.size import too_large
+
+SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
+
+
+def is_spark(table: Any) -> bool:
+    """Whether a table is a Spark DataFrame, classic or Connect, without importing pyspark."""
+    kind = type(table)
+    return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.")
+
+
+def joined(left: Any, right: Any, call: JoinCall) -> Any:
+    """What a call without aggregates gives, of the left table's kind."""
+    if is_spark(left) or is_spark(right):
+        from thetajoin.spark.frames import join_frames
+
+        if call.indicator is not None:
+            raise OptionError(
+                f"indicator={call.indicator!r} is for tables in this process: on Spark add a "
+                "column with lit(True) to each side, and see which is NULL in the result"
+            )
+        return join_frames(left, right, call)
+    kind = _kind(left, call)
+    compiled, batches = _prepare(left, right, call, kind)
+    found = _run(compiled, batches)
+    if compiled.config.options.check_memory:
+        # Another library's table is made while Arrow's is still there.
+        copies = 1 if kind == "arrow" else 2
+        large = partial(too_large, call, compiled, *batches)
+        found = fitting(found, SMALLER, copies=copies, too_large=large)
+    return from_table(compiled.layout.table(list(found)), kind)
+
+
+def open_join(left: Any, right: Any, call: JoinCall) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The columns of a join's result, and its rows as `join_batches` gives them."""
+    compiled, batches = _prepare(left, right, call)
+    return compiled.layout.schema, SerialIterator(_in_pieces(_run(compiled, batches)))
+
+
+def aggregated(left: Any, right: Any, call: JoinCall) -> Any:
+    """What a call with aggregates gives, of the left table's kind."""
+    if is_spark(left) or is_spark(right):
+        from thetajoin.spark.aggregate import aggregate_frames
+
+        return aggregate_frames(left, right, call)
+    kind = _kind(left, call)
+    batches = both_taken_in(left, right, call, kind)
+    config = AggConfig.of(call, *(batch.schema for batch in batches))
+    needed = [
+        batch.select(schema.names)
+        for batch, schema in zip(batches, (config.left_schema, config.right_schema), strict=True)
+    ]
+    return from_table(result(config.totals(*needed)), kind)
+
+
+def _kind(table: Any, call: JoinCall) -> Kind:
+    kind = kind_of(table)
+    if kind is None:
+        raise no_table(table, "joined" if call.self_join else "left")
+    return kind
+
+
+def both_taken_in(
+    left: Any, right: Any, call: JoinCall, kind: Kind | None = None
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Both tables as record batches; a table that is given for both sides is read once."""
+    if call.self_join:
+        batch = taken_in(left, "joined", as_kind=kind)
+        return batch, batch
+    batches = all_taken_in({"left": left, "right": right}, as_kind=kind)
+    return batches["left"], batches["right"]
+
+
+def _prepare(
+    left: Any, right: Any, call: JoinCall, kind: Kind | None = None
+) -> tuple[CompiledJoin, tuple[pa.RecordBatch, pa.RecordBatch]]:
+    batches = both_taken_in(left, right, call, kind)
+    return CompiledJoin(call.config(*(batch.schema for batch in batches))), batches
+
+
+def _run(
+    compiled: CompiledJoin, batches: tuple[pa.RecordBatch, pa.RecordBatch]
+) -> Generator[pa.RecordBatch, None, None]:
+    if compiled.near_key is not None:
+        yield from nearest_of_tables(compiled, *batches)
+        return
+    yield from join_tables(compiled, *batches)
+
+
+def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with enough_memory("choose a smaller chunk_rows, or join a part of the rows at a time"):
+        yield from batches
