@@ -23,6 +23,7 @@ from thetajoin.batch.tables import from_table, to_batch
 from thetajoin.engine.call import JoinCall
 from thetajoin.errors import OptionError
 from thetajoin.query.after import After, cut, filtered, grouped
+from thetajoin.query.columns import users_words
 from thetajoin.query.text import not_too_deep
 
 
@@ -55,11 +56,11 @@ class Grouping:
 class LastCall:
     """The last call a query comes down to, and what is done with its result.
 
-    aggregated: the call gives totals by group, or, if there is a grouping, that does.
+    right: None for a query of one table, which is a call of nothing. aggregated: the call gives totals by group, or, if there is a grouping, that does.
     """
 
     left: Relation
-    right: Relation
+    right: Relation | None
     arguments: dict[str, Any]
     aggregated: bool
     after: After
@@ -76,8 +77,7 @@ class LastCall:
 
     def table(self) -> Any:
         """The whole result, as Arrow or a Spark DataFrame."""
-        tables = self.left.table, self.right.table
-        if is_spark(tables[0]) or is_spark(tables[1]):
+        if is_spark(self.left.table) or (self.right is not None and is_spark(self.right.table)):
             with not_too_deep():
                 return self.after.on_spark(self._called())
         schema, batches = self.open()
@@ -85,7 +85,13 @@ class LastCall:
 
     def _called(self) -> Any:
         """What the call itself gives."""
-        left, right, arguments = self.left.table, self.right.table, self.arguments
+        if self.right is None:
+            return self.left.table
+        with users_words(self.left.names, self.right.names):
+            return self._join(self.left.table, self.right.table)
+
+    def _join(self, left: Any, right: Any) -> Any:
+        arguments = self.arguments
         if "nearest" in arguments:
             found = joined(left, right, JoinCall(**arguments))
             return found if self.grouping is None else self.grouping.of(found)
@@ -103,14 +109,14 @@ class LastCall:
         LIMIT or a look at the first rows costs little however many there are.
         """
         with not_too_deep():
-            if self.aggregated:
-                totals = to_batch(self._called(), "aggregated")
-                schema, found = totals.schema, iter([totals])
+            if self.aggregated or self.right is None:
+                rows = to_batch(self._called(), "query's")
+                schema, found = rows.schema, iter([rows])
             else:
                 tables = self.left.table, self.right.table
-                schema, found = open_join(
-                    *tables, JoinCall(**self.arguments, self_join=self.self_join)
-                )
+                call = JoinCall(**self.arguments, self_join=self.self_join)
+                with users_words(self.left.names, self.right.names):
+                    schema, found = open_join(*tables, call)
             return self.after.schema(schema), self.after.batches(found, schema)
 
     def first(self, rows: int) -> pa.Table:
@@ -125,4 +131,6 @@ class LastCall:
                 "an ASOF JOIN has no plan to choose from: both sides are sorted by the key, and "
                 "each left row is looked up"
             )
+        if self.right is None:
+            raise OptionError("a query of one table has no plan: nothing is joined")
         return explain(self.left.table, self.right.table, **self.arguments)
