@@ -25,11 +25,17 @@ _CLAUSES = {
     "pivots": "PIVOT",
     "sample": "TABLESAMPLE",
 }
-_OPERATIONS = {exp.Union: "UNION", exp.Except: "EXCEPT", exp.Intersect: "INTERSECT"}
+_OPERATIONS: dict[type[exp.Expr], str] = {
+    exp.Union: "UNION",
+    exp.Except: "EXCEPT",
+    exp.Intersect: "INTERSECT",
+}
 _PLAIN = {
     *("expressions", "from_", "joins", "where", "group", "having", "distinct", "kind"),
     *("order", "limit", "offset"),
 }
+# Functions without parentheses, which look like columns.
+BARE = ("current_date", "current_timestamp", "current_time", "localtimestamp", "current_user")
 _JOINS = ("", "INNER", "OUTER", "CROSS", "SEMI", "ANTI")
 
 
@@ -81,7 +87,7 @@ def _first(tree: exp.Expr) -> tuple[str, str] | None:
         if (join.args.get("kind") or "") not in _JOINS:
             return f"{join.args['kind']} JOIN", ""
     group, distinct = tree.args.get("group"), tree.args.get("distinct")
-    if group is not None and {k for k, v in group.args.items() if v} - {"expressions"}:
+    if group is not None and not is_plain_group(group):
         return "this form of GROUP BY", r"\bgroup\s+by\b.+"
     if distinct is not None and distinct.args.get("on") is not None:
         return "DISTINCT ON", ""
@@ -120,11 +126,25 @@ def _expressions(tree: exp.Select, items: set[int]) -> tuple[str, str] | None:
             return "FILTER", ""
         if isinstance(node, exp.Star) and any(node.args.values()):
             return "a change of *", r"\*\s*\w+"
+        if isinstance(node, exp.Column) and is_bare(node):
+            return f"the function {node.name!r}", ""
         if isinstance(node, exp.Anonymous) and not is_known(node):
             name = node.name.lower()
             distinct = name in AGGREGATES
             return (f"{name}(DISTINCT)" if distinct else f"the function {name!r}"), rf"\b{name}\b"
     return None
+
+
+def is_plain_group(group: exp.Group) -> bool:
+    """Whether GROUP BY has expressions only, and makes one row of each group."""
+    said = {key for key, value in group.args.items() if value}
+    several = (exp.Rollup, exp.Cube, exp.GroupingSets)
+    return said == {"expressions"} and not any(isinstance(e, several) for e in group.expressions)
+
+
+def is_bare(node: exp.Column) -> bool:
+    """Whether what looks like a column is a function without parentheses."""
+    return not node.table and node.name.lower() in BARE and not node.this.quoted
 
 
 def is_known(node: exp.Anonymous) -> bool:
@@ -140,6 +160,8 @@ def is_small(tree: exp.Expr) -> bool:
     """Whether an expression has nothing in it that takes an engine, and no aggregate either."""
     for node in tree.walk():
         if isinstance(node, exp.Query | exp.Window | exp.Filter):
+            return False
+        if isinstance(node, exp.Column) and is_bare(node):
             return False
         if isinstance(node, exp.Anonymous) and (is_aggregate(node) or not is_known(node)):
             return False

@@ -56,7 +56,8 @@ class Grouping:
 class LastCall:
     """The last call a query comes down to, and what is done with its result.
 
-    right: None for a query of one table, which is a call of nothing. aggregated: the call gives totals by group, or, if there is a grouping, that does.
+    right: None for a query of one table, which is a call of nothing; if that table is a join's
+    result, the join is `inner`, and `left` has none of its rows. aggregated: the call gives totals by group, or, if there is a grouping, that does.
     """
 
     left: Relation
@@ -67,6 +68,7 @@ class LastCall:
     kind: Any
     self_join: bool = False
     grouping: Grouping | None = None
+    inner: LastCall | None = None
 
     def run(self) -> Any:
         """The whole result, of the first table's kind."""
@@ -109,7 +111,9 @@ class LastCall:
         LIMIT or a look at the first rows costs little however many there are.
         """
         with not_too_deep():
-            if self.aggregated or self.right is None:
+            if self.inner is not None:
+                schema, found = self.inner.open()
+            elif self.aggregated or self.right is None:
                 rows = to_batch(self._called(), "query's")
                 schema, found = rows.schema, iter([rows])
             else:

@@ -60,9 +60,7 @@ class Columns:
         (alias, name), fields = self._meant(parts, None)
         return column_of(alias, self.every[alias], [name, *fields], repr(alias))
 
-    def _meant(
-        self, parts: list[str], node: exp.Expr | None
-    ) -> tuple[tuple[str, str], list[str]]:
+    def _meant(self, parts: list[str], node: exp.Expr | None) -> tuple[tuple[str, str], list[str]]:
         source, schemas = self.source, self.schemas
         name = parts[0]
         if len(parts) > 1 and name.lower() in self.hidden:

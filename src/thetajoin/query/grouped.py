@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from thetajoin.query.beyond import is_known
+from thetajoin.query.beyond import is_known, is_plain_group
 from thetajoin.query.columns import Columns, Names
 from thetajoin.query.tree import Query, is_aggregate, ordinal
 
@@ -25,7 +25,7 @@ def grouped_outside(
     nodes = [node for part in _parts(tree) for node in part.walk()]
     if not (group or any(map(_is_total, nodes))) or not all(map(_is_plain, nodes)):
         return None
-    if group is not None and {key for key, value in group.args.items() if value} - {"expressions"}:
+    if group is not None and not is_plain_group(group):
         return None
     if tree.args.get("distinct") is not None and tree.args["distinct"].args.get("on"):
         return None

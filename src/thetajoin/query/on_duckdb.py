@@ -96,7 +96,7 @@ class DuckDB:
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
-        """Errors of DuckDB's as one line of ours, and ours as they were before they went past it."""
+        """Errors of DuckDB's as one line of ours, and ours as they were before it had them."""
         try:
             yield
         except (self._duckdb.Error, pa.ArrowException, OSError) as error:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.errors import ConditionError, WindowError
-from thetajoin.query.beyond import BeyondError, is_small
+from thetajoin.query.beyond import BeyondError, is_bare, is_small
 from thetajoin.query.call import LastCall
 from thetajoin.query.columns import Columns, schema_of
 from thetajoin.query.compile import Compiler
@@ -71,10 +71,11 @@ class Rewriter:
     def _with(self, node: exp.Expr, ctes: CTEs) -> CTEs:
         """The queries that WITH names, each rewritten, and those around it."""
         with_ = node.args.get("with_")
+        recursive = with_ is not None and bool(with_.args.get("recursive"))
         for cte in with_.expressions if with_ is not None else ():
             name = cte.alias.lower()
             own = {t.name.lower() for t in cte.this.find_all(exp.Table)}
-            if with_.args.get("recursive") and name in own:
+            if recursive and name in own:
                 for table in cte.this.find_all(exp.Table):
                     self._name(table, {**ctes, name: cte})
             else:
@@ -94,9 +95,29 @@ class Rewriter:
                 # A cross join in between, say: then all of this FROM is the engine's.
                 if self._windowed:
                     raise
+        self._check_names(select, ctes)
         for item in _items(select):
             for table in [item, *_tables(item)]:
                 self._name(table, ctes)
+
+    def _check_names(self, select: exp.Select, ctes: CTEs) -> None:
+        """Find unknown columns while the query's own text is at hand to point into."""
+        items = _items(select)
+        named = [item for item in items if _is_named(item) and self._cte(item, ctes) is None]
+        alone = select.find_ancestor(exp.Select) is None
+        odd = select.args.get("laterals") or any(not _is_plain(item) for item in items)
+        if not alone or odd or not items or len(named) < len(items):
+            return
+        scope = self._scope(select, ctes)
+        shown = {e.alias.lower() for e in select.expressions if not _names_itself(e)}
+        for key in _OUTSIDE_FROM:
+            for column in _columns_below(select.args.get(key)):
+                free = _is_nested(column, select) or column.find_ancestor(exp.Lambda)
+                first = column.parts[0].name.lower()
+                if free or is_bare(column) or first in shown or first in scope.every:
+                    continue
+                if not scope.owns(column):
+                    scope.resolved(column)
 
     def _name(self, node: exp.Expr, ctes: CTEs) -> None:
         """Let a table that was given be called as the engine knows it."""
@@ -125,8 +146,9 @@ class Rewriter:
         return name
 
     def _cte(self, node: exp.Expr, ctes: CTEs) -> exp.CTE | None:
-        plain = _is_named(node) and len(node.parts) == 1
-        return ctes.get(node.name.lower()) if plain else None
+        if not _is_named(node) or len(node.parts) > 1:
+            return None
+        return ctes.get(node.name.lower())
 
     def _columns_of(self, item: exp.Expr, ctes: CTEs) -> list[str]:
         """The columns of what stands in FROM."""
@@ -185,11 +207,11 @@ class Rewriter:
         alias = exp.to_identifier(f"{self._stem}_{self._numbers}")
         item.set("alias", exp.TableAlias(this=alias))
 
-    def _spans(self, nodes: list[exp.Expr], scope: Columns) -> bool:
+    def _spans(self, nodes: Iterable[exp.Expr], scope: Columns) -> bool:
         return any(len(_about(node, scope)) > 1 for node in nodes)
 
     def _exists(self, select: exp.Select, ctes: CTEs) -> None:
-        """Make semi and anti joins of [NOT] EXISTS whose queries compare with the tables outside."""
+        """Make semi and anti joins of [NOT] EXISTS where it compares with the tables outside."""
         where = select.args.get("where")
         if where is None or select.args.get("from_") is None or self._windowed:
             return
@@ -230,7 +252,7 @@ class Rewriter:
                 column.set("table", exp.to_identifier(alias, quoted=True))
             elif not both.owns(column):
                 return None
-        if not self._spans([n for n in inner.find_all(*_UNEQUAL)], both):
+        if not self._spans(inner.find_all(*_UNEQUAL), both):
             return None
         kind = "ANTI" if isinstance(tree, exp.Not) else "SEMI"
         return exp.Join(this=item.copy(), side="LEFT", kind=kind, on=inner.copy())
@@ -287,18 +309,16 @@ class Rewriter:
 
     def _materialise(self, item: exp.Expr, ctes: CTEs) -> None:
         """Have what stands in FROM as a table of its own."""
-        if _is_named(item) and self._cte(item, ctes) is None and not item.args.get("alias"):
-            return
-        cte = self._cte(item, ctes)
-        alias = item.args.get("alias")
-        if _is_named(item) and cte is None and not alias.args.get("columns"):
+        cte, alias = self._cte(item, ctes), item.args.get("alias")
+        renamed = alias is not None and bool(alias.args.get("columns"))
+        if _is_named(item) and cte is None and not renamed:
             return
         self._numbers += 1
         name = f"{self._stem}_table_{self._numbers}"
         table = self.engine.table(self._all_of(item, ctes))
         self.tables.add(name, table)
         called = item.alias or item.name
-        if cte is not None and not (alias and alias.args.get("columns")):
+        if cte is not None and not renamed:
             # Whoever else reads this query reads what there is of it now.
             rows = self._add(table, list(schema_of(table).names))
             every = exp.Select(
@@ -313,7 +333,8 @@ class Rewriter:
         """Leave to the join what it can tell of WHERE, and give the rest."""
         inner = all(ref.how == "inner" and not ref.asof for ref in query.tables)
         where = tree.args.get("where")
-        own, rest = [], []
+        own: list[exp.Expr] = []
+        rest: list[exp.Expr] = []
         for one in conjuncts(where.this) if where is not None else []:
             (own if self._is_ours(one, compiler.columns) else rest).append(one)
         if inner and not self._windowed:
@@ -362,6 +383,8 @@ class Rewriter:
                 if _is_nested(column, tree) and self._is_inner(column, tree, ctes):
                     continue
                 if not scope.owns(column):
+                    if is_bare(column) or column.find_ancestor(exp.Lambda):
+                        continue
                     outside = nested or _is_nested(column, tree)
                     if outside or (unnamed and key != "where"):
                         continue
@@ -394,6 +417,12 @@ class Rewriter:
         return False
 
 
+def _names_itself(output: exp.Expr) -> bool:
+    """Whether an output is a column under its own name."""
+    inner = output.unalias()
+    return isinstance(inner, exp.Column) and inner.name.lower() == output.alias_or_name.lower()
+
+
 def _items(select: exp.Select) -> list[exp.Expr]:
     """What stands in FROM and after JOIN."""
     start = select.args.get("from_")
@@ -401,7 +430,7 @@ def _items(select: exp.Select) -> list[exp.Expr]:
     return first + [join.this for join in select.args.get("joins") or []]
 
 
-def _is_named(item: exp.Expr) -> bool:
+def _is_named(item: exp.Expr) -> TypeGuard[exp.Table]:
     return isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier)
 
 

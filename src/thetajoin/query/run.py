@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
 
+from thetajoin.api import is_spark
 from thetajoin.errors import WindowError
 from thetajoin.query.beyond import BeyondError, beyond
 from thetajoin.query.call import LastCall
@@ -63,7 +65,20 @@ class _Small:
 
     def call(self) -> LastCall:
         """The last call that the query comes down to."""
-        return self._compiler(self.parsed.tree, self.parsed.window, self.window).call()
+        return self._call(self.parsed.tree, self.parsed.window, self.window)
+
+    def _call(self, tree: exp.Select, clause: Any, window: Any) -> LastCall:
+        start = tree.args["from_"].this
+        if tree.args.get("joins") or not isinstance(start, exp.Subquery):
+            return self._compiler(tree, clause, window).call()
+        # One query over another: rows go from one to the other as they are found.
+        inner = self._call(start.this, clause, window)
+        if is_spark(inner.left.table):
+            rows, inner_rows = inner.table(), None
+        else:
+            rows, inner_rows = inner.open()[0].empty_table(), inner
+        self._nested[id(start.this)] = rows, inner.kind
+        return replace(self._compiler(tree, None, None).call(), inner=inner_rows)
 
     def _compiler(self, tree: exp.Select, clause: Any, window: Any) -> Compiler:
         read = read_query(self.parsed.source, tree, self._columns)

@@ -84,9 +84,7 @@ def conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
     return [one for part in tree.flatten() for one in conjuncts(part)]
 
 
-def read_query(
-    source: Source, tree: exp.Select, columns: Callable[[TableRef], list[str]]
-) -> Query:
+def read_query(source: Source, tree: exp.Select, columns: Callable[[TableRef], list[str]]) -> Query:
     """Take a tree apart that is not beyond us; `columns` gives a table's columns.
 
     What `columns` is asked for is checked by it: an unknown table is its error.
@@ -177,6 +175,7 @@ def _clause(source: Source, node: Any, name: str, where: str = "") -> ConditionE
 def _table(source: Source, node: exp.Expr) -> TableRef:
     if isinstance(node, exp.Subquery):
         return TableRef(node.alias, node.alias, query=node.this)
+    assert isinstance(node, exp.Table)
     name = ".".join(part.name for part in node.parts)
     alias = node.alias or (PurePath(name).name.partition(".")[0] if is_path(name) else node.name)
     return TableRef(name, alias)
@@ -205,9 +204,7 @@ def _joined(source: Source, join: exp.Join) -> TableRef:
     return table
 
 
-def ordinal(
-    source: Source, item: exp.Expr, tree: exp.Select, clause: str = "GROUP BY"
-) -> exp.Expr:
+def ordinal(source: Source, item: exp.Expr, tree: exp.Select, clause: str = "GROUP BY") -> exp.Expr:
     """A group by position or by an output's name is that output's expression."""
     if isinstance(item, exp.Literal) and not item.is_string:
         small = item.name.isdigit() and len(item.name) <= MOST_DIGITS
@@ -261,7 +258,7 @@ def _starred(
     wanted = item.table.lower() if isinstance(item, exp.Column) else None
     tables = [t for t in refs if wanted is None or t.alias.lower() == wanted]
     if not tables:
-        raise source.error(f"unknown table {item.table!r} in the query", item)
+        raise source.error(f"unknown table {wanted!r} in the query", item)
     star = item.this if isinstance(item, exp.Column) else item
     without = {part.name.lower() for part in star.args.get("except_") or ()}
     instead = {part.alias.lower(): part.this for part in star.args.get("replace") or ()}

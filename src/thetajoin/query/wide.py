@@ -185,8 +185,7 @@ def _fields(tree: exp.Query, tables: Tables) -> list[pa.Field | None]:
     for item in tree.expressions:
         inner = item.unalias()
         if is_star(inner):
-            if any(join.args.get("using") or join.args.get("method") for join in tree.args["joins"]
-                   if "joins" in tree.args) or len(schemas) > 1:
+            if len(schemas) > 1 or any((inner.find(exp.Star) or inner).args.values()):
                 return []
             fields += [field for schema in schemas.values() for field in schema]
             continue
