@@ -1,23 +1,22 @@
-"""Queries that an engine runs around our joins: the same rows as DuckDB gives for the whole query."""
+"""Queries that an engine runs around our joins, against DuckDB running all of them."""
 
 from __future__ import annotations
 
+import math
+import random
 from collections import Counter
 
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import thetajoin as tj
-from strategies import examples, left_rows, left_table, right_rows, right_table
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.query.on_duckdb import _MACRO, to_duckdb
 from thetajoin.query.run import compile_query
 from thetajoin.query.wide import WideCall
 
-JOIN = "t1 l JOIN t2 r ON l.a {op} r.b"
+HOWS = ("", "LEFT", "RIGHT", "FULL")
 # {op} is any comparison of order, {how} a word before JOIN.
 QUERIES = [
     "WITH q AS (SELECT l.lid, r.rid FROM t1 l JOIN t2 r ON l.a {op} r.b) "
@@ -48,11 +47,12 @@ QUERIES = [
     "SELECT lid FROM t1 WHERE EXISTS (SELECT 1 FROM t2 WHERE t2.b {op} t1.a AND d <> c)",
     "SELECT lid, c FROM t1 l WHERE NOT EXISTS (SELECT * FROM t2 r WHERE l.a {op} r.b) AND c > 0",
     "SELECT lid, (SELECT count(*) FROM t2 WHERE b {op} a) AS n FROM t1",
-    "SELECT lid, (SELECT count(*) FROM t2 p JOIN t2 q ON p.b {op} q.d WHERE p.d = t1.c) AS n FROM t1",
+    "SELECT lid, (SELECT count(*) FROM t2 p JOIN t2 q ON p.b {op} q.d WHERE p.d = t1.c) AS n "
+    "FROM t1",
     "SELECT q.lid, r.rid FROM (SELECT lid, a FROM t1 UNION ALL SELECT 100, 1) q "
     "JOIN t2 r ON q.a {op} r.b",
     "SELECT v.k, r.rid FROM (VALUES (1), (2), (NULL)) AS v(k) JOIN t2 r ON v.k {op} r.b",
-    "SELECT l.lid, r.rid FROM t1 l JOIN (SELECT rid, b AS a FROM t2) r USING (a) WHERE l.c {op} rid",
+    "SELECT lid, r.rid FROM t1 l JOIN (SELECT rid, b AS a FROM t2) r USING (a) WHERE l.c {op} rid",
     "SELECT a, l.lid, r.rid FROM t1 l {how} JOIN (SELECT rid, b AS a, d FROM t2) r USING (a) "
     "WHERE l.c {op} r.d OR lid > 2",
     "SELECT * FROM t1 NATURAL JOIN (SELECT b AS a, d AS c, rid FROM t2) q WHERE lid {op} rid",
@@ -64,7 +64,7 @@ QUERIES = [
     "SELECT l.x, r.y FROM t1 l JOIN t2 r ON l.x {op} r.y ORDER BY l.x + 0 * length('a'), r.y "
     "NULLS LAST",
     "SELECT * FROM (SELECT l.a AS p, r.b AS q FROM t1 l JOIN t2 r ON l.a {op} r.b) AS o "
-    "JOIN t2 s ON o.p = s.d QUALIFY 1 = 1",
+    "JOIN t2 s ON o.p = s.d QUALIFY count(*) OVER () > 0",
     "SELECT * FROM (SELECT l.a, r.b FROM t1 l JOIN t2 r ON l.a {op} r.b) AS o WHERE o.a > 0",
     "SELECT l.lid, r.rid, l.c % 3 AS m, CASE WHEN r.d > 0 THEN 'p' ELSE 'n' END AS s "
     "FROM t1 l {how} JOIN t2 r ON l.a {op} r.b AND l.x {op} r.y QUALIFY count(*) OVER () > 0",
@@ -90,22 +90,27 @@ def bag(found):
     return Counter(map(repr, found))
 
 
-@pytest.mark.parametrize("query", QUERIES)
-@examples(6)
-@given(
-    left_rows(6),
-    right_rows(6),
-    st.sampled_from(["<", "<=", ">", ">=", "<>"]),
-    st.sampled_from(["", "LEFT", "RIGHT", "FULL"]),
-)
-def test_against_duckdb(query, left, right, op, how):
-    text = query.format(op=op, how=how)
-    tables = {"t1": left_table(left), "t2": right_table(right)}
-    got = rows(tj.sql(text, **tables))
-    want = in_duckdb(text, **tables)
-    assert bag(got) == bag(want), text
-    if "ORDER BY l." in query:
-        assert [row[0] for row in map(repr, got)] == [row[0] for row in map(repr, want)]
+def table(draw, key, ints, float_):
+    """A small table with many ties, NULL and NaN."""
+    n = draw.randrange(7)
+    whole = {name: [draw.choice([None, -1, 0, 1, 2, 3]) for _ in range(n)] for name in ints}
+    broken = [draw.choice([None, math.nan, -0.0, 0.0, 1.5, -1.0]) for _ in range(n)]
+    types = {name: pa.int64() for name in (key, *ints)} | {float_: pa.float64()}
+    return pa.table({key: range(n), **whole, float_: broken}, schema=pa.schema(types))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_against_duckdb(seed):
+    draw = random.Random(seed)
+    for query in QUERIES:
+        op, how = draw.choice(["<", "<=", ">", ">=", "<>"]), draw.choice(HOWS)
+        text = query.format(op=op, how=how)
+        tables = {"t1": table(draw, "lid", "ac", "x"), "t2": table(draw, "rid", "bd", "y")}
+        got = rows(tj.sql(text, **tables))
+        want = in_duckdb(text, **tables)
+        assert bag(got) == bag(want), text
+        if "ORDER BY l." in query:
+            assert [repr(row[0]) for row in got] == [repr(row[0]) for row in want], text
 
 
 R = pa.table({"a1": [1, 5, 9], "a2": ["x", "y", "x"]})
@@ -153,7 +158,7 @@ def test_only_the_columns_that_matter_are_joined():
     ],
 )  # fmt: skip
 def test_types_are_sparks(query, want):
-    assert dict(zip(*(lambda s: (s.names, s.types))(tj.sql(query, R=R).schema))) == want
+    assert tj.sql(query, R=R).schema == pa.schema(want)
 
 
 def test_a_tables_own_columns_keep_their_types():
@@ -195,10 +200,10 @@ def test_kinds_of_tables():
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT nosuch(a1) FROM R JOIN S ON a1 > b1", "nosuch does not exist at position 8"),
+        ("SELECT nosuch(a1) FROM R JOIN S ON a1 > b1", "unknown function 'nosuch' at position 8"),
         ("SELECT median(R.zz) FROM R JOIN S ON a1 > b1", "unknown column 'zz' at position 15"),
         ("SELECT zz FROM R QUALIFY 1 = 1", "unknown column 'zz' at position 8"),
-        ("SELECT x.a1 FROM R x JOIN S y ON x.a1 > y.b3 QUALIFY 1 = 1", "'b3' at position 38"),
+        ("SELECT x.a1 FROM R x JOIN S y ON x.a1 > y.b3 QUALIFY 1 = 1", "'b3' at position 41"),
         ("SELECT a1 FROM R WHERE a1 > (SELECT zz FROM S)", "zz.* at position 37: `zz`"),
         ("SELECT row_number() OVER (), a1 / 0 FROM R", "division by zero; guard it"),
         ("SELECT median(a1), CAST(a2 AS INT) FROM R GROUP BY a2", "'x'.*INT32"),
@@ -206,8 +211,6 @@ def test_kinds_of_tables():
         ("WITH q AS (SELECT * FROM T) SELECT * FROM q", "table 'T', which was not given"),
         ("SELECT a1 FROM R JOIN S ON a1 > b1 GROUP BY a2 QUALIFY count(*) > 0",
          "must be in GROUP BY at position 8: `a1`"),
-        ("SELECT median(a1) FROM R, S WHERE a1 > b1 UNION SELECT 1 "
-         "WINDOW AS (SLIDE INTERVAL '1' ON COUNT '2') FROM R", "unexpected|window"),
         ("WITH p AS (SELECT a1 FROM R, S WHERE a1 > b1) SELECT count(*) FROM p, S WHERE a1 < b1 "
          "WINDOW AS (SLIDE INTERVAL '1' ON COUNT '2')", "not clear which join"),
         ("SELECT median(a1) FROM R WITHIN 2 ON a1", "no join that it is for"),
@@ -232,7 +235,7 @@ def test_errors_in_the_words_of_the_query():
     assert "y.s + 1" in str(caught.value)
 
 
-def test_windows_around_a_rest(monkeypatch):
+def test_windows_around_a_rest():
     query = (
         "SELECT median(b2) AS m, count(*) AS n FROM R, S WHERE a1 > b1 "
         "WINDOW AS (SLIDE INTERVAL '1' ON COUNT '2')"
@@ -260,8 +263,7 @@ def test_without_duckdb(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    assert run("SELECT a1 FROM R JOIN S USING (a1)" if False else
-               "SELECT count(*) FROM R JOIN S ON a1 > b1") == [(6,)]  # fmt: skip
+    assert run("SELECT count(*) FROM R JOIN S ON a1 > b1") == [(6,)]
     assert run("SELECT a1 FROM R WHERE a1 > 4 ORDER BY 1 DESC") == [(9,), (5,)]
     for query, what in [
         ("WITH q AS (SELECT 1) SELECT a1 FROM R", "WITH needs DuckDB.* at position 1"),

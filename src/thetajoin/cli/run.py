@@ -16,8 +16,8 @@ from thetajoin.cli.rows import show_rows
 from thetajoin.cli.streams import open_frames, run_stream
 from thetajoin.cli.terminal import say
 from thetajoin.errors import OptionError
-from thetajoin.query.call import LastCall
 from thetajoin.query.run import compile_query
+from thetajoin.query.wide import Call
 
 SHOWN = 20  # rows of a result that a terminal is shown
 
@@ -71,7 +71,7 @@ def check_places(job: Job) -> None:
         check_new(job.sink, overwrite=job.overwrite)
 
 
-def compiled(job: Job) -> LastCall:
+def compiled(job: Job) -> Call:
     """The job's query over its sources, checked; nothing has run yet."""
     if job.streaming:
         tables: dict[str, Any] = open_frames(job)

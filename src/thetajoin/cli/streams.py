@@ -14,7 +14,7 @@ from thetajoin.cli.rows import show_rows
 from thetajoin.cli.terminal import say
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
-from thetajoin.query.call import LastCall
+from thetajoin.query.wide import Call
 
 SHOWN = 20  # rows of a micro-batch that a terminal is shown
 LOOK_S = 0.2  # between looks whether a query has ended; Ctrl-C is heard at once
@@ -46,7 +46,7 @@ def open_frames(job: Job) -> dict[str, Any]:
     return frames
 
 
-def run_stream(job: Job, compiled: Callable[[Job], LastCall], console: Console) -> None:
+def run_stream(job: Job, compiled: Callable[[Job], Call], console: Console) -> None:
     """Run a streaming job until its streams end or somebody stops it."""
     call = compiled(job)
     from thetajoin.spark.failures import plain_errors, reason
@@ -66,7 +66,7 @@ def run_stream(job: Job, compiled: Callable[[Job], LastCall], console: Console) 
     say(console, f"{rows:,} rows taken in")
 
 
-def _start(job: Job, call: LastCall, console: Console) -> Any:
+def _start(job: Job, call: Call, console: Console) -> Any:
     writer = call.run().writeStream.outputMode(job.mode)
     if job.sink_format == CONSOLE:
         # Spark's own console sink writes where the JVM does, which is its log.

@@ -57,7 +57,8 @@ class LastCall:
     """The last call a query comes down to, and what is done with its result.
 
     right: None for a query of one table, which is a call of nothing; if that table is a join's
-    result, the join is `inner`, and `left` has none of its rows. aggregated: the call gives totals by group, or, if there is a grouping, that does.
+    result, the join is `inner`, and `left` has none of its rows. aggregated: the call gives totals
+    by group, or, if there is a grouping, that does.
     """
 
     left: Relation

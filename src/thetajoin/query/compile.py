@@ -232,6 +232,11 @@ class Compiler:
         return name
 
     def _check_joined(self, ref: TableRef, texts: list[str]) -> None:
+        if not texts and self._windowed:
+            raise self.query.source.error(
+                f"nothing joins {ref.alias!r} with the tables before it",
+                hint="write ON a.x < b.x, or the like in WHERE",
+            )
         if not texts:
             what = f"{ref.alias!r}, which nothing joins with the tables before it,"
             raise needs_engine(self.query.source, what, rf"\b{re.escape(ref.alias)}\b")

@@ -74,7 +74,7 @@ class DuckDB:
             found = self._con.sql(to_duckdb(tree))
             wide = _wide(found)
             table = found.to_arrow_table()
-        return table.cast(_narrow(table.schema, wide)) if wide else table
+            return table.cast(_narrow(table.schema, wide)) if wide else table
 
     def open(
         self, tree: exp.Query, most: int | None = None
@@ -115,16 +115,18 @@ class DuckDB:
             error, duckdb.BinderException | duckdb.CatalogException | duckdb.ParserException
         ):
             return self._mistake(told, text)
-        if "does not fit in" in text or isinstance(error, pa.ArrowInvalid):
+        if isinstance(error, pa.ArrowInvalid):
             return DataError(f"in the query: a sum does not fit BIGINT: {one_line(told)}")
         return DataError(f"in the query: {told}")
 
     def _mistake(self, told: str, text: str) -> ConditionError:
         """A mistake in the query, with the place of the first name in it that the user wrote."""
+        told = re.sub(
+            r"^\w+ Function with name (\w+) does not exist$", r"unknown function '\1'", told
+        )
         hint = re.search(r"Did you mean \"?([^\"?\n]+)", text)
         meant = f"did you mean {hint[1]!r}?" if hint else ""
-        names = re.findall(r"[\"']([^\"']+)[\"']|\bname (\w+)", told)
-        for name in (one or other for one, other in names):
+        for name in re.findall(r"[\"']([^\"']+)[\"']", told):
             found = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self._source.text, re.I)
             if found:
                 return ConditionError(

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 CTEs = dict[str, exp.CTE]
 _UNEQUAL = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NEQ, exp.Between)
-_OUTSIDE_FROM = ("expressions", "where", "group", "having", "qualify", "order", "windows")
-_LOOKED_INTO = ("limit", "offset", "distinct", *_OUTSIDE_FROM)
+_OUTSIDE_FROM = (
+    *("expressions", "distinct", "where", "group", "having", "qualify", "order", "windows"),
+)
 
 
 class Rewriter:
@@ -487,8 +488,5 @@ def _about(tree: exp.Expr, scope: Columns) -> set[str]:
     found = set()
     for column in own_columns(tree):
         if scope.owns(column):
-            try:
-                found.add(scope.of(column)[0])
-            except ConditionError:
-                continue
+            found.add(scope.of(column)[0])
     return found

@@ -191,9 +191,8 @@ def _joined(source: Source, join: exp.Join) -> TableRef:
         problem = "MATCH_CONDITION is for an ASOF JOIN"
         raise source.error_at(r"\bmatch_condition\b[^)]*\)?", problem, "write it in ON")
     single = kind in ("SEMI", "ANTI")
-    if (kind == "OUTER" and not side) or side not in (
-        ("", "LEFT") if single or table.asof else tuple(_HOWS)
-    ):
+    odd = (kind == "OUTER" and not side) or (kind == "CROSS" and table.asof)
+    if odd or side not in (("", "LEFT") if single or table.asof else tuple(_HOWS)):
         what = " ".join(str(x) for x in (method, side, kind) if x)
         hint = "ASOF JOIN gives rows for each row on its left: swap the tables" * table.asof
         problem = f"{what} JOIN is not supported"
