@@ -64,7 +64,7 @@ class Compiler:
         if self._windowed and len(tables) > 2:
             raise WindowError("a window is for a query of two tables, and this one has more")
         self.asof = {
-            at: read_asof(ref, self._columns_of_on(at))
+            at: read_asof(ref, self.columns_of_on(at))
             for at, ref in enumerate(query.tables)
             if ref.asof
         }
@@ -73,7 +73,7 @@ class Compiler:
     def _windowed(self) -> bool:
         return self.clause is not None or self.given_window is not None
 
-    def _columns_of_on(self, at: int) -> Columns:
+    def columns_of_on(self, at: int) -> Columns:
         """What the ON of a table may name: it, and what there is of those before it."""
         hidden = {alias: why for alias, why in self.unseen.items() if alias != self.aliases[at]}
         later = dict.fromkeys(self.aliases[at + 1 :], "is joined later: its columns are not there")
@@ -96,7 +96,7 @@ class Compiler:
         relation = self._relation(0, needed, [*of_table[0], *after_join[0]])
         for at, ref in enumerate(query.tables[1:], 1):
             other = self._relation(at, needed, of_table[at])
-            scope = self._columns_of_on(at)
+            scope = self.columns_of_on(at)
             texts = [scope.text(c, relation.names, other.names) for c in self._on(at)]
             near = None
             if at in self.asof:
@@ -121,7 +121,7 @@ class Compiler:
         query = self.query
         for at, _ in enumerate(query.tables):
             for tree in self._on(at):
-                self._columns_of_on(at).check_condition(tree)
+                self.columns_of_on(at).check_condition(tree)
         if any(map(is_spark, self.tables)):
             return  # whose own functions and types what is after the join may use
         for tree in conjuncts(query.where):
@@ -142,7 +142,7 @@ class Compiler:
             return
         conditions = conjuncts(query.where)
         for at, _ in enumerate(query.tables):
-            scope = self._columns_of_on(at)
+            scope = self.columns_of_on(at)
             # Without a table an ON's name may be one that only tables before it make clear.
             conditions += [scope.qualified(tree) for tree in self._on(at)]
         about = [self.columns.tables(tree) for tree in conditions]
@@ -196,7 +196,7 @@ class Compiler:
         self, at: int, left: Relation, right: Relation
     ) -> tuple[Relation, Relation, Nearest]:
         """Both relations with the columns that a table's as-of join goes by, and how it does."""
-        asof, scope = self.asof[at], self._columns_of_on(at)
+        asof, scope = self.asof[at], self.columns_of_on(at)
         left, left_key = self._with_key(left, asof.left, scope, f"_key_{at}_left")
         right, right_key = self._with_key(right, asof.right, scope, f"_key_{at}_right")
         order_by = None
@@ -319,7 +319,7 @@ class Compiler:
         trees += [tree for tree in (query.where, query.having) if tree is not None]
         scoped = [(tree, self.columns) for tree in trees]
         scoped += [
-            (tree, self._columns_of_on(at))
+            (tree, self.columns_of_on(at))
             for at, _ in enumerate(query.tables)
             for tree in (*self._on(at), *self._key_operands(at))
         ]

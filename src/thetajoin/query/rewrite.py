@@ -9,6 +9,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.errors import ConditionError, WindowError
+from thetajoin.predicate.parse import Source
 from thetajoin.query.beyond import BeyondError, is_bare, is_small
 from thetajoin.query.call import LastCall
 from thetajoin.query.columns import Columns, schema_of
@@ -127,7 +128,7 @@ class Rewriter:
         name = ".".join(part.name for part in node.parts)
         if name in self._names:
             return
-        (ref,) = read_tables(self.source, exp.Select(from_=exp.From(this=node)))
+        called = _called(self.source, node)
         known = self.tables.name(name)
         if known not in self._given:
             table = self.tables.of(known)[0]
@@ -136,7 +137,7 @@ class Rewriter:
         node.set("db", None)
         node.set("catalog", None)
         if not node.alias:
-            node.set("alias", exp.TableAlias(this=exp.to_identifier(ref.alias, quoted=True)))
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(called, quoted=True)))
 
     def _add(self, rows: Any, names: list[str]) -> str:
         """Give the engine rows under a new name."""
@@ -196,8 +197,9 @@ class Rewriter:
         for item in _items(select):
             self._alias(item)
             names = self._columns_of(item, ctes)
-            ref = TableRef("", item.alias) if item.alias else _ref(self.source, item)
-            every[ref.alias.lower()] = pa.schema([(name, pa.null()) for name in names])
+            every[_called(self.source, item).lower()] = pa.schema(
+                [(name, pa.null()) for name in names]
+            )
         return Columns(self.source, every)
 
     def _alias(self, item: exp.Expr) -> None:
@@ -266,8 +268,9 @@ class Rewriter:
                 "is for: give the other one's result as a table"
             )
         tree = select.copy()
-        for item in _items(tree):
-            self._materialise(item, ctes)
+        filters = self._filters(tree, ctes)
+        for item, where in zip(_items(tree), filters, strict=True):
+            self._materialise(item, ctes, where)
         tables = {ref.alias: self.tables.of(ref.name) for ref in read_tables(self.source, tree)}
 
         def columns(ref: TableRef) -> list[str]:
@@ -308,18 +311,45 @@ class Rewriter:
     def _core_alias(self) -> exp.TableAlias:
         return exp.TableAlias(this=exp.to_identifier(self._stem))
 
-    def _materialise(self, item: exp.Expr, ctes: CTEs) -> None:
-        """Have what stands in FROM as a table of its own."""
+    def _filters(self, tree: exp.Select, ctes: CTEs) -> list[list[exp.Expr]]:
+        """Take subqueries about one table out of WHERE, for each table of inner joins."""
+        items, where = _items(tree), tree.args.get("where")
+        found: list[list[exp.Expr]] = [[] for _ in items]
+        joins = tree.args.get("joins") or []
+        odd = any(join.args.get(k) for join in joins for k in ("side", "method", "using"))
+        odd = odd or any(join.args.get("kind") in ("SEMI", "ANTI") for join in joins)
+        conditions = conjuncts(where.this) if where is not None else []
+        if odd or self._windowed or not any(c.find(exp.Query) for c in conditions):
+            return found
+        scope = self._scope(tree, ctes)
+        aliases = list(scope.every)
+        kept = []
+        for one in conditions:
+            columns = [c for c in _columns_below(one) if not self._is_inner(c, tree, ctes)]
+            about = {scope.of(c)[0] if scope.owns(c) else None for c in columns}
+            (alias,) = about if len(about) == 1 else (None,)
+            if alias is None or one.find(exp.Query) is None:
+                kept.append(one)
+            else:
+                found[aliases.index(alias)].append(one)
+        tree.set("where", exp.Where(this=exp.and_(*kept)) if kept else None)
+        return found
+
+    def _materialise(self, item: exp.Expr, ctes: CTEs, where: list[exp.Expr]) -> None:
+        """Have what stands in FROM, or the rows of it that count, as a table of its own."""
         cte, alias = self._cte(item, ctes), item.args.get("alias")
         renamed = alias is not None and bool(alias.args.get("columns"))
-        if _is_named(item) and cte is None and not renamed:
+        if _is_named(item) and cte is None and not renamed and not where:
             return
         self._numbers += 1
         name = f"{self._stem}_table_{self._numbers}"
-        table = self.engine.table(self._all_of(item, ctes))
+        query = self._all_of(item, ctes)
+        if where:
+            query.set("where", exp.Where(this=exp.and_(*where)))
+        table = self.engine.table(query)
         self.tables.add(name, table)
-        called = item.alias or item.name
-        if cte is not None and not renamed:
+        called = _called(self.source, item)
+        if cte is not None and not renamed and not where:
             # Whoever else reads this query reads what there is of it now.
             rows = self._add(table, list(schema_of(table).names))
             every = exp.Select(
@@ -340,7 +370,7 @@ class Rewriter:
             (own if self._is_ours(one, compiler.columns) else rest).append(one)
         if inner and not self._windowed:
             for at, ref in enumerate(query.tables):
-                scope = compiler._columns_of_on(at)
+                scope = compiler.columns_of_on(at)
                 on = conjuncts(ref.on)
                 odd = [one for one in on if not self._is_ours(one, scope)]
                 rest += [one for one in odd if not is_small(one)]
@@ -408,7 +438,7 @@ class Rewriter:
         around = column.find_ancestor(exp.Select)
         while around is not None and around is not select:
             for item in _items(around):
-                called = (item.alias or item.name).lower()
+                called = _called(self.source, item).lower()
                 if column.table:
                     if column.table.lower() == called:
                         return True
@@ -442,8 +472,11 @@ def _is_plain(item: exp.Expr) -> bool:
     return isinstance(item, exp.Subquery | exp.Values)
 
 
-def _ref(source: Any, item: exp.Expr) -> TableRef:
-    return read_tables(source, exp.Select(from_=exp.From(this=item.copy())))[0]
+def _called(source: Source, item: exp.Expr) -> str:
+    """The name of what stands in FROM."""
+    if item.alias or not isinstance(item, exp.Table):
+        return item.alias
+    return read_tables(source, exp.Select(from_=exp.From(this=item.copy())))[0].alias
 
 
 def _queries(node: exp.Expr) -> Iterator[exp.Expr]:
