@@ -117,7 +117,7 @@ def _rows(table):
     "query",
     [
         "SELECT * FROM (SELECT x, y FROM t JOIN u ON x < y) q LIMIT 3",
-        "SELECT z FROM (SELECT x + y AS z FROM t JOIN u ON x < y) q WHERE z % 5 = 1 LIMIT 3 OFFSET 9",
+        "SELECT z FROM (SELECT x + y AS z FROM t JOIN u ON x < y) WHERE z % 5 = 1 LIMIT 3 OFFSET 9",
         "WITH q AS (SELECT x, y FROM t JOIN u ON x < y) SELECT x FROM q WHERE y % 5 = 1 LIMIT 3",
         "SELECT x, y FROM t JOIN u ON x < y WHERE x IN (SELECT y FROM u) LIMIT 3",
         "SELECT x, y FROM t JOIN u ON x < y UNION ALL SELECT 1, 2 LIMIT 3 OFFSET 5",
