@@ -76,7 +76,8 @@ def is_streaming(table: Any) -> bool:
 
 
 def _read(table: Any, name: str) -> pa.Table:
-    batch = to_batch(table, repr(name), as_kind=kind_of(table))
+    what = "query's" if table is name else repr(name)  # a path says itself what it is
+    batch = to_batch(table, what, as_kind=kind_of(table))
     twins = [column for column, n in Counter(batch.schema.names).items() if n > 1]
     if twins:
         raise SchemaError(f"the table {name!r} has two columns {twins[0]!r}: rename one")
