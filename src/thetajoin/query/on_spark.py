@@ -38,8 +38,9 @@ class Spark:
     def table(self, tree: exp.Query) -> Any:
         """A query's result, which is computed once it is asked for."""
         text = tree.sql(dialect="spark")
-        text = text.replace("{", "{{").replace("}", "}}")
         used = {name: df for name, df in self._frames.items() if re.search(rf"\b{name}\b", text)}
+        if used:  # without any, Spark takes braces as they are
+            text = text.replace("{", "{{").replace("}", "}}")
         for name in used:
             text = re.sub(rf"\b{name}\b", f"{{{name}}}", text)
         with plain_errors("in the query"):
