@@ -208,6 +208,7 @@ def test_kinds_of_tables():
         ("SELECT row_number() OVER (), a1 / 0 FROM R", "division by zero; guard it"),
         ("SELECT median(a1), CAST(a2 AS INT) FROM R GROUP BY a2", "'x'.*INT32"),
         ("SELECT a1 FROM R UNION SELECT b1, b2 FROM S", "same number"),
+        ("SELECT median(a1) FROM R, S r WHERE a1 > b1", "two tables are called 'r'"),
         ("WITH q AS (SELECT * FROM T) SELECT * FROM q", "table 'T', which was not given"),
         ("SELECT a1 FROM R JOIN S ON a1 > b1 GROUP BY a2 QUALIFY count(*) > 0",
          "must be in GROUP BY at position 8: `a1`"),
@@ -233,6 +234,43 @@ def test_errors_in_the_words_of_the_query():
         tj.sql("SELECT x.id FROM a x JOIN b y ON x.id < y.id AND x.s < y.s + 1", a=a, b=b)
     assert "l." not in str(caught.value)
     assert "y.s + 1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "want"),
+    [
+        # A name in WITH hides a table's, but in its own query.
+        ("WITH R AS (SELECT a1 + 100 AS a1 FROM R) SELECT a1 FROM R JOIN S ON a1 > b1 AND b1 > 4 "
+         "ORDER BY 1", [(101,), (105,), (109,)]),
+        ("SELECT q.x FROM (WITH z AS (SELECT a1 AS x FROM R) SELECT z.x FROM z JOIN S ON z.x > b1 "
+         "AND b1 > 0) q ORDER BY 1", [(5,), (9,), (9,)]),
+        ("SELECT a1 AS b1, b1 AS a1 FROM R JOIN S ON a1 > b1 ORDER BY a1, b1 LIMIT length('ab')",
+         [(1, 0), (5, 0)]),
+        ("SELECT a2, first_value(b1) OVER w AS f FROM R JOIN S ON a1 > b1 AND b1 > 0 "
+         "WINDOW w AS (PARTITION BY a2 ORDER BY b1) ORDER BY 1", [("x", 4), ("x", 4), ("y", 4)]),
+        ("SELECT a2, b1, count(*) AS n FROM R JOIN S ON a1 > b1 AND b1 > 0 GROUP BY ALL "
+         "ORDER BY ALL", [("x", 4, 1), ("x", 8, 1), ("y", 4, 1)]),
+        ("SELECT R.a1, e.v FROM R JOIN S ON a1 > b1 LATERAL VIEW explode(array(1, 2)) e AS v "
+         "ORDER BY 1, 2 LIMIT 3", [(1, 1), (1, 2), (5, 1)]),
+        ("SELECT a.a1, b.b1 FROM R a LEFT JOIN S b ON a.a1 < b.b1 AND b.b1 IN (SELECT 8) "
+         "ORDER BY 1", [(1, 8), (5, 8), (9, None)]),
+        ("SELECT a.a1, b.a1 AS z FROM R a JOIN R b ON a.a1 < b.a1 AND b.a2 IN "
+         "(SELECT a2 FROM R WHERE a1 = 9) ORDER BY 1", [(1, 9), (5, 9)]),
+        ("SELECT a1, b1 FROM R JOIN S ON a1 > b1 AND levenshtein(a2, 'x') < 1 AND b1 > 0 "
+         "ORDER BY 1, 2", [(9, 4), (9, 8)]),
+        ("SELECT r.a1, s.b1, t.b1 AS c FROM R r CROSS JOIN S t JOIN S s ON r.a1 > s.b1 "
+         "ORDER BY 1, 2, 3 LIMIT 2", [(1, 0, 0), (1, 0, 4)]),
+        ("SELECT x.a1, (SELECT max(b1) FROM S WHERE b1 < x.a1) AS m FROM R x JOIN S y "
+         "ON x.a1 < y.b1 ORDER BY 1", [(1, 0), (1, 0), (5, 4)]),
+        ("SELECT a2 AS g, count(*) AS n FROM R, S WHERE a1 > b1 GROUP BY g "
+         "QUALIFY rank() OVER (ORDER BY n DESC) = 1", [("x", 4)]),
+        ("SELECT transform(array(a1), v -> v + 1) AS l, current_date IS NULL AS d FROM R "
+         "WHERE a1 > ALL (SELECT b1 FROM S)", [([10], False)]),
+        ("SELECT a1, b1 FROM R CROSS JOIN S WHERE a1 > b1 INTERSECT SELECT 9, 8", [(9, 8)]),
+    ],
+)  # fmt: skip
+def test_queries(query, want):
+    assert run(query) == want
 
 
 def test_windows_around_a_rest():

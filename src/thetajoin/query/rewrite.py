@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from thetajoin.errors import ConditionError, WindowError
 from thetajoin.predicate.parse import Source
-from thetajoin.query.beyond import BeyondError, is_bare, is_small
+from thetajoin.query.beyond import BeyondError, is_bare, is_small, needs_engine
 from thetajoin.query.call import LastCall
 from thetajoin.query.columns import Columns, schema_of
 from thetajoin.query.compile import Compiler
@@ -180,7 +180,8 @@ class Rewriter:
         Under a window every join is.
         """
         joins = select.args.get("joins") or []
-        if not joins or any(not _is_plain(item) for item in _items(select)):
+        odd = select.args.get("laterals") or any(not _is_plain(item) for item in _items(select))
+        if not joins or odd:
             return False
         if self._windowed or any(join.args.get("method") == "ASOF" for join in joins):
             return True
@@ -197,9 +198,12 @@ class Rewriter:
         for item in _items(select):
             self._alias(item)
             names = self._columns_of(item, ctes)
-            every[_called(self.source, item).lower()] = pa.schema(
-                [(name, pa.null()) for name in names]
-            )
+            called = _called(self.source, item).lower()
+            if called in every:
+                raise self.source.error(
+                    f"two tables are called {called!r}", hint="give one an alias"
+                )
+            every[called] = pa.schema([(name, pa.null()) for name in names])
         return Columns(self.source, every)
 
     def _alias(self, item: exp.Expr) -> None:
@@ -368,13 +372,14 @@ class Rewriter:
         rest: list[exp.Expr] = []
         for one in conjuncts(where.this) if where is not None else []:
             (own if self._is_ours(one, compiler.columns) else rest).append(one)
+        odd = [one for ref in query.tables for one in conjuncts(ref.on) if not is_small(one)]
+        if odd and not inner:
+            raise needs_engine(self.source, "this ON of an outer join", r"\bon\b.+")
         if inner and not self._windowed:
-            for at, ref in enumerate(query.tables):
-                scope = compiler.columns_of_on(at)
+            for ref in query.tables:
                 on = conjuncts(ref.on)
-                odd = [one for one in on if not self._is_ours(one, scope)]
-                rest += [one for one in odd if not is_small(one)]
-                kept = [one for one in on if one not in odd or is_small(one)]
+                rest += [one for one in on if not is_small(one)]
+                kept = [one for one in on if is_small(one)]
                 ref.on = exp.and_(*kept) if kept else None
         query.where = exp.and_(*own) if own else None
         tree.set("where", exp.Where(this=exp.and_(*rest)) if rest else None)
