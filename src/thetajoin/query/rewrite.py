@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.errors import ConditionError, WindowError
-from thetajoin.predicate.parse import Source
 from thetajoin.query.beyond import BeyondError, is_bare, is_small, needs_engine
 from thetajoin.query.call import LastCall
 from thetajoin.query.columns import Columns, schema_of
@@ -25,6 +24,18 @@ from thetajoin.query.tree import (
     read_tables,
 )
 from thetajoin.query.using import merge_columns, own_columns, without_table
+from thetajoin.query.walk import (
+    columns_in,
+    is_named,
+    is_nested,
+    items_of,
+    name_of,
+    names_itself,
+    queries_in,
+    stands_alone,
+    tables_about,
+    tables_in,
+)
 
 if TYPE_CHECKING:
     from thetajoin.query.wide import Engine
@@ -65,9 +76,9 @@ class Rewriter:
         if isinstance(node, exp.Select):
             self._select(node, ctes)
             return
-        for inner in _queries(node):
+        for inner in queries_in(node):
             self._query(inner, ctes)
-        for table in _tables(node):
+        for table in tables_in(node):
             self._name(table, ctes)
 
     def _with(self, node: exp.Expr, ctes: CTEs) -> CTEs:
@@ -87,7 +98,7 @@ class Rewriter:
 
     def _select(self, select: exp.Select, ctes: CTEs) -> None:
         self._exists(select, ctes)
-        for inner in _queries(select):
+        for inner in queries_in(select):
             self._query(inner, ctes)
         if self._has_inequality(select, ctes):
             try:
@@ -98,23 +109,23 @@ class Rewriter:
                 if self._windowed:
                     raise
         self._check_names(select, ctes)
-        for item in _items(select):
-            for table in [item, *_tables(item)]:
+        for item in items_of(select):
+            for table in [item, *tables_in(item)]:
                 self._name(table, ctes)
 
     def _check_names(self, select: exp.Select, ctes: CTEs) -> None:
         """Find unknown columns while the query's own text is at hand to point into."""
-        items = _items(select)
-        named = [item for item in items if _is_named(item) and self._cte(item, ctes) is None]
+        items = items_of(select)
+        named = [item for item in items if is_named(item) and self._cte(item, ctes) is None]
         alone = select.find_ancestor(exp.Select) is None
-        odd = select.args.get("laterals") or any(not _is_plain(item) for item in items)
+        odd = select.args.get("laterals") or any(not stands_alone(item) for item in items)
         if not alone or odd or not items or len(named) < len(items):
             return
         scope = self._scope(select, ctes)
-        shown = {e.alias.lower() for e in select.expressions if not _names_itself(e)}
+        shown = {e.alias.lower() for e in select.expressions if not names_itself(e)}
         for key in _OUTSIDE_FROM:
-            for column in _columns_below(select.args.get(key)):
-                free = _is_nested(column, select) or column.find_ancestor(exp.Lambda)
+            for column in columns_in(select.args.get(key)):
+                free = is_nested(column, select) or column.find_ancestor(exp.Lambda)
                 first = column.parts[0].name.lower()
                 if free or is_bare(column) or first in shown or first in scope.every:
                     continue
@@ -123,12 +134,12 @@ class Rewriter:
 
     def _name(self, node: exp.Expr, ctes: CTEs) -> None:
         """Let a table that was given be called as the engine knows it."""
-        if not _is_named(node) or self._cte(node, ctes) is not None:
+        if not is_named(node) or self._cte(node, ctes) is not None:
             return
         name = ".".join(part.name for part in node.parts)
         if name in self._names:
             return
-        called = _called(self.source, node)
+        alias = name_of(self.source, node)
         known = self.tables.name(name)
         if known not in self._given:
             table = self.tables.of(known)[0]
@@ -137,7 +148,7 @@ class Rewriter:
         node.set("db", None)
         node.set("catalog", None)
         if not node.alias:
-            node.set("alias", exp.TableAlias(this=exp.to_identifier(called, quoted=True)))
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
 
     def _add(self, rows: Any, names: list[str]) -> str:
         """Give the engine rows under a new name."""
@@ -148,7 +159,7 @@ class Rewriter:
         return name
 
     def _cte(self, node: exp.Expr, ctes: CTEs) -> exp.CTE | None:
-        if not _is_named(node) or len(node.parts) > 1:
+        if not is_named(node) or len(node.parts) > 1:
             return None
         return ctes.get(node.name.lower())
 
@@ -156,7 +167,7 @@ class Rewriter:
         """The columns of what stands in FROM."""
         alias = item.args.get("alias")
         renamed = alias is not None and alias.args.get("columns")
-        if _is_named(item) and not renamed and self._cte(item, ctes) is None:
+        if is_named(item) and not renamed and self._cte(item, ctes) is None:
             name = ".".join(part.name for part in item.parts)
             if name in self._names:
                 return self._names[name]
@@ -180,7 +191,9 @@ class Rewriter:
         Under a window every join is.
         """
         joins = select.args.get("joins") or []
-        odd = select.args.get("laterals") or any(not _is_plain(item) for item in _items(select))
+        odd = select.args.get("laterals") or any(
+            not stands_alone(item) for item in items_of(select)
+        )
         if not joins or odd:
             return False
         if self._windowed or any(join.args.get("method") == "ASOF" for join in joins):
@@ -188,17 +201,17 @@ class Rewriter:
         where = select.args.get("where")
         conditions = conjuncts(where.this) if where is not None else []
         conditions += [tree for join in joins for tree in conjuncts(join.args.get("on"))]
-        found = [n for c in conditions for n in c.find_all(*_UNEQUAL) if not _is_nested(n, select)]
+        found = [n for c in conditions for n in c.find_all(*_UNEQUAL) if not is_nested(n, select)]
         found = [node for node in found if len(list(own_columns(node))) > 1]
         return bool(found) and self._spans(found, self._scope(select, ctes))
 
     def _scope(self, select: exp.Select, ctes: CTEs) -> Columns:
         """The columns' names, without their types."""
         every = {}
-        for item in _items(select):
+        for item in items_of(select):
             self._alias(item)
             names = self._columns_of(item, ctes)
-            called = _called(self.source, item).lower()
+            called = name_of(self.source, item).lower()
             if called in every:
                 raise self.source.error(
                     f"two tables are called {called!r}", hint="give one an alias"
@@ -215,7 +228,7 @@ class Rewriter:
         item.set("alias", exp.TableAlias(this=alias))
 
     def _spans(self, nodes: Iterable[exp.Expr], scope: Columns) -> bool:
-        return any(len(_about(node, scope)) > 1 for node in nodes)
+        return any(len(tables_about(node, scope)) > 1 for node in nodes)
 
     def _exists(self, select: exp.Select, ctes: CTEs) -> None:
         """Make semi and anti joins of [NOT] EXISTS where it compares with the tables outside."""
@@ -237,16 +250,16 @@ class Rewriter:
         query = exists.this if isinstance(exists, exp.Exists) else None
         if isinstance(query, exp.Subquery):
             query = query.this
-        items = _items(select)
-        if not isinstance(query, exp.Select) or any(not _is_plain(item) for item in items):
+        items = items_of(select)
+        if not isinstance(query, exp.Select) or any(not stands_alone(item) for item in items):
             return None
         said = {key for key, value in query.args.items() if value}
         shown = all(isinstance(e, exp.Star | exp.Literal | exp.Column) for e in query.expressions)
         if said - {"expressions", "from_", "where", "kind"} or "where" not in said or not shown:
             return None
-        (item,) = _items(query)
+        (item,) = items_of(query)
         inner = query.args["where"].this
-        if not _is_plain(item) or not is_small(inner):
+        if not stands_alone(item) or not is_small(inner):
             return None
         outside = self._scope(select, ctes)
         inside = self._scope(query, ctes)
@@ -273,7 +286,7 @@ class Rewriter:
             )
         tree = select.copy()
         filters = self._filters(tree, ctes)
-        for item, where in zip(_items(tree), filters, strict=True):
+        for item, where in zip(items_of(tree), filters, strict=True):
             self._materialise(item, ctes, where)
         tables = {ref.alias: self.tables.of(ref.name) for ref in read_tables(self.source, tree)}
 
@@ -317,7 +330,7 @@ class Rewriter:
 
     def _filters(self, tree: exp.Select, ctes: CTEs) -> list[list[exp.Expr]]:
         """Take subqueries about one table out of WHERE, for each table of inner joins."""
-        items, where = _items(tree), tree.args.get("where")
+        items, where = items_of(tree), tree.args.get("where")
         found: list[list[exp.Expr]] = [[] for _ in items]
         joins = tree.args.get("joins") or []
         odd = any(join.args.get(k) for join in joins for k in ("side", "method", "using"))
@@ -329,7 +342,7 @@ class Rewriter:
         aliases = list(scope.every)
         kept = []
         for one in conditions:
-            columns = [c for c in _columns_below(one) if not self._is_inner(c, tree, ctes)]
+            columns = [c for c in columns_in(one) if not self._is_inner(c, tree, ctes)]
             about = {scope.of(c)[0] if scope.owns(c) else None for c in columns}
             (alias,) = about if len(about) == 1 else (None,)
             if alias is None or one.find(exp.Query) is None:
@@ -343,7 +356,7 @@ class Rewriter:
         """Have what stands in FROM, or the rows of it that count, as a table of its own."""
         cte, alias = self._cte(item, ctes), item.args.get("alias")
         renamed = alias is not None and bool(alias.args.get("columns"))
-        if _is_named(item) and cte is None and not renamed and not where:
+        if is_named(item) and cte is None and not renamed and not where:
             return
         self._numbers += 1
         name = f"{self._stem}_table_{self._numbers}"
@@ -352,7 +365,7 @@ class Rewriter:
             query.set("where", exp.Where(this=exp.and_(*where)))
         table = self.engine.table(query)
         self.tables.add(name, table)
-        called = _called(self.source, item)
+        called = name_of(self.source, item)
         if cte is not None and not renamed and not where:
             # Whoever else reads this query reads what there is of it now.
             rows = self._add(table, list(schema_of(table).names))
@@ -389,7 +402,7 @@ class Rewriter:
         """Whether a condition can be told from the tables' own columns, as conditions are here."""
         if not is_small(tree) or not all(scope.owns(c) for c in own_columns(tree)):
             return False
-        spans = len(_about(tree, scope)) > 1 and tree.find(*_UNEQUAL) is not None
+        spans = len(tables_about(tree, scope)) > 1 and tree.find(*_UNEQUAL) is not None
         try:
             scope.check_condition(tree)
         except ConditionError:
@@ -412,16 +425,16 @@ class Rewriter:
         needed: dict[tuple[str, str], None] = {}
         found: list[tuple[exp.Column, tuple[str, str], list[str]]] = []
         for key in _OUTSIDE_FROM:
-            for column in _columns_below(tree.args.get(key)):
+            for column in columns_in(tree.args.get(key)):
                 unnamed = not column.table and column.name.lower() in shown
-                if key == "order" and unnamed and not _is_nested(column, tree):
+                if key == "order" and unnamed and not is_nested(column, tree):
                     continue
-                if _is_nested(column, tree) and self._is_inner(column, tree, ctes):
+                if is_nested(column, tree) and self._is_inner(column, tree, ctes):
                     continue
                 if not scope.owns(column):
                     if is_bare(column) or column.find_ancestor(exp.Lambda):
                         continue
-                    outside = nested or _is_nested(column, tree)
+                    outside = nested or is_nested(column, tree)
                     if outside or (unnamed and key != "where"):
                         continue
                 key_, fields = scope.resolved(column)
@@ -442,8 +455,8 @@ class Rewriter:
         """Whether a name in a query inside a SELECT is one of that query's own tables'."""
         around = column.find_ancestor(exp.Select)
         while around is not None and around is not select:
-            for item in _items(around):
-                called = _called(self.source, item).lower()
+            for item in items_of(around):
+                called = name_of(self.source, item).lower()
                 if column.table:
                     if column.table.lower() == called:
                         return True
@@ -451,80 +464,3 @@ class Rewriter:
                     return True
             around = around.find_ancestor(exp.Select)
         return False
-
-
-def _names_itself(output: exp.Expr) -> bool:
-    """Whether an output is a column under its own name."""
-    inner = output.unalias()
-    return isinstance(inner, exp.Column) and inner.name.lower() == output.alias_or_name.lower()
-
-
-def _items(select: exp.Select) -> list[exp.Expr]:
-    """What stands in FROM and after JOIN."""
-    start = select.args.get("from_")
-    first = [start.this] if start is not None else []
-    return first + [join.this for join in select.args.get("joins") or []]
-
-
-def _is_named(item: exp.Expr) -> TypeGuard[exp.Table]:
-    return isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier)
-
-
-def _is_plain(item: exp.Expr) -> bool:
-    """Whether what stands in FROM depends on nothing that stands before it."""
-    if isinstance(item, exp.Table):
-        return not any(item.args.get(key) for key in ("joins", "laterals", "pivots", "sample"))
-    return isinstance(item, exp.Subquery | exp.Values)
-
-
-def _called(source: Source, item: exp.Expr) -> str:
-    """The name of what stands in FROM."""
-    if item.alias or not isinstance(item, exp.Table):
-        return item.alias
-    return read_tables(source, exp.Select(from_=exp.From(this=item.copy())))[0].alias
-
-
-def _queries(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The outermost queries inside a node, but those of its WITH."""
-
-    def stop(inner: exp.Expr) -> bool:
-        return inner is not node and isinstance(inner, exp.Query | exp.With)
-
-    yield from [
-        inner
-        for inner in node.walk(prune=stop)
-        if inner is not node and isinstance(inner, exp.Query)
-    ]
-
-
-def _tables(node: exp.Expr) -> list[exp.Expr]:
-    """The tables named in a node, outside of queries inside it."""
-
-    def stop(inner: exp.Expr) -> bool:
-        return inner is not node and isinstance(inner, exp.Query | exp.With)
-
-    return [inner for inner in node.walk(prune=stop) if isinstance(inner, exp.Table)]
-
-
-def _columns_below(value: Any) -> list[exp.Column]:
-    """All columns named in a clause, those in queries inside it too."""
-    nodes = value if isinstance(value, list) else [value] if value is not None else []
-    return [
-        column
-        for node in nodes
-        for column in node.find_all(exp.Column)
-        if not isinstance(column.this, exp.Star)
-    ]
-
-
-def _is_nested(node: exp.Expr, select: exp.Select) -> bool:
-    return node.find_ancestor(exp.Select) is not select
-
-
-def _about(tree: exp.Expr, scope: Columns) -> set[str]:
-    """The tables of this FROM that an expression names."""
-    found = set()
-    for column in own_columns(tree):
-        if scope.owns(column):
-            found.add(scope.of(column)[0])
-    return found
