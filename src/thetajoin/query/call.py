@@ -26,6 +26,10 @@ from thetajoin.query.after import After, cut, filtered, grouped
 from thetajoin.query.columns import users_words
 from thetajoin.query.text import not_too_deep
 
+# Rows of a result, and of inputs, that one thread is done with before others could be started.
+_FEW = 4096
+_SMALL = 1 << 18
+
 
 @dataclass(frozen=True)
 class Relation:
@@ -105,28 +109,37 @@ class LastCall:
         arguments = {name: given for name, given in arguments.items() if name != "how"}
         return self_join(left, **arguments)
 
-    def open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    def open(self, most: int | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The result's columns, and its rows as they are found: for tables in this process.
 
         Only what is taken is computed, but for what aggregates, ORDER BY and DISTINCT need, so a
-        LIMIT or a look at the first rows costs little however many there are.
+        LIMIT or a look at the first rows costs little however many there are. most: how many will
+        be taken, if that is known.
         """
+        most = self.after.needed(most)
         with not_too_deep():
             if self.inner is not None:
-                schema, found = self.inner.open()
+                schema, found = self.inner.open(most)
             elif self.aggregated or self.right is None:
                 rows = to_batch(self._called(), "query's")
                 schema, found = rows.schema, iter([rows])
             else:
                 tables = self.left.table, self.right.table
-                call = JoinCall(**self.arguments, self_join=self.self_join)
+                options = self._options(most, *tables)
+                call = JoinCall(**self.arguments, self_join=self.self_join, options=options)
                 with users_words(self.left.names, self.right.names):
                     schema, found = open_join(*tables, call)
             return self.after.schema(schema), self.after.batches(found, schema)
 
+    def _options(self, most: int | None, left: Any, right: Any) -> dict[str, Any]:
+        """How a join is run of which few rows are taken."""
+        few = most is not None and most <= _FEW and self.after.where is None
+        small = left.num_rows + right.num_rows <= _SMALL
+        return {"threads": 1, "chunk_rows": _FEW} if few and small else {}
+
     def first(self, rows: int) -> pa.Table:
         """The first rows of the result, in Arrow: for tables in this process."""
-        schema, batches = self.open()
+        schema, batches = self.open(rows)
         return pa.Table.from_batches(cut(batches, 0, rows), schema=schema)
 
     def explain(self) -> Any:
