@@ -45,6 +45,8 @@ def compile_query(query: str, tables: dict[str, Any], window: Any = None) -> Cal
         raise WindowError("the query and the job file both have a window: leave one out")
     if not isinstance(parsed.tree, exp.Query):
         raise parsed.source.error(f"a query begins with SELECT, not {parsed.tree.key.upper()}")
+    if not parsed.tree.selects:
+        raise parsed.source.error("the query has no FROM, or selects nothing")
     given = Tables(tables)
     with not_too_deep():
         missing = beyond(parsed.source, parsed.tree)
