@@ -59,7 +59,9 @@ class DuckDB:
             self._streams.append(rows)
         else:
             rows = rows.table() if isinstance(rows, LastCall) else rows
+            # In pieces, so that threads can share them.
             rows = rows.cast(_taken(rows.schema))
+            rows = pa.Table.from_batches(rows.to_batches(_BATCH_ROWS), rows.schema)
         with self._plain_errors():
             self._con.register(name, rows)
 

@@ -107,7 +107,11 @@ class Rewriter:
             except BeyondError:
                 # A cross join in between, say: then all of this FROM is the engine's.
                 if self._windowed:
-                    raise
+                    raise self.source.error_at(
+                        r"\bon\b.+",
+                        "the join under the window has a condition that joins here cannot have",
+                        "put it into WHERE of a query around this one",
+                    ) from None
         self._check_names(select, ctes)
         for item in items_of(select):
             for table in [item, *tables_in(item)]:
