@@ -171,8 +171,8 @@ def to_duckdb(tree: exp.Query) -> str:
     """A query of Spark's dialect in DuckDB's.
 
     >>> from thetajoin.predicate.parse import Source, parse
-    >>> to_duckdb(parse(Source("SELECT collect_list(x) FROM t ORDER BY y DESC")))
-    'SELECT ARRAY_AGG(x) FILTER(WHERE NOT x IS NULL) FROM t ORDER BY y DESC NULLS LAST'
+    >>> to_duckdb(parse(Source("SELECT collect_list(x) FROM t ORDER BY y")))
+    'SELECT ARRAY_AGG(x) FILTER(WHERE x IS NOT NULL) FROM t ORDER BY y NULLS FIRST'
     """
     import sqlglot
 
