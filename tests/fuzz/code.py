@@ -171,6 +171,9 @@ def _sql(case: Case) -> list[str]:
     query = f"SELECT {', '.join(outputs)} FROM {source}{_sql_window(case)}{by}"
     if case.limit is not None:
         query += f" ORDER BY {', '.join(outputs)} LIMIT {case.limit}"
+    elif case.form == "python" and not case.aggs and case.window is None:
+        # The same rows by way of the engine that runs what is around a join.
+        query = f"WITH q AS ({query}) SELECT * FROM q"
     return [f"result = tj.sql({query!a}, a=l, b=r)"]
 
 

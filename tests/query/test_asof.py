@@ -264,7 +264,7 @@ def test_against_duckdb(seed):
         ("ASOF JOIN q MATCH_CONDITION (t.ts >= q.nope)", "unknown column 'nope'"),
         ("ASOF JOIN q MATCH_CONDITION t.ts >= q.ts", r"\( is missing at position 48"),
         ("JOIN q MATCH_CONDITION (t.ts >= q.ts) ON t.ts < q.ts", "is for an ASOF JOIN"),
-        ("JOIN q USING (ts)", "USING is not supported"),
+        ("JOIN q USING (nope)", "USING names 'nope', which is not in the tables before it"),
         ("ASOF JOIN q USING (symbol, nope)", "unknown column 'nope' at position 47"),
         ("ASOF JOIN q USING (bid)", "'q' is the table that is joined"),
         ("ASOF JOIN q USING (px)", "unknown column 'px'"),

@@ -65,12 +65,10 @@ def refused(query, match=""):
         ("SELECT a1 FROM R JOIN S ON a2 AND a1 > b1", "true or false|takes|BOOLEAN|STRING"),
         ("SELECT DISTINCT li FROM R JOIN S ON a1 > b1", "cannot be grouped"),
         ("SELECT li, count(*) FROM R JOIN S ON a1 > b1 GROUP BY li", "cannot be grouped"),
-        ("SELECT a1 FROM R JOIN S ON a1 > b1 LIMIT 1 + 1", "LIMIT with anything but"),
         ("SELECT ? FROM R JOIN S ON a1 > b1", "not supported"),
-        ("SELECT nosuch(a1) FROM R JOIN S ON a1 > b1", "unsupported function 'nosuch'"),
+        ("SELECT nosuch(a1) FROM R JOIN S ON a1 > b1", "unknown function 'nosuch'"),
         ("SELECT CAST(a1 AS FOO) FROM R JOIN S ON a1 > b1", "TYPE|FOO"),
         ("VALUES (1)", "begins with SELECT"),
-        ("SELECT a1 FROM R, LATERAL (SELECT 1) x", "a table's name|LATERAL"),
     ],
 )  # fmt: skip
 def test_mistakes(query, message):

@@ -111,3 +111,25 @@ def test_clauses_batch_by_batch(left, right, clauses, waiting):
 
 def _rows(table):
     return [tuple(row.values()) for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM (SELECT x, y FROM t JOIN u ON x < y) q LIMIT 3",
+        "SELECT z FROM (SELECT x + y AS z FROM t JOIN u ON x < y) WHERE z % 5 = 1 LIMIT 3 OFFSET 9",
+        "WITH q AS (SELECT x, y FROM t JOIN u ON x < y) SELECT x FROM q WHERE y % 5 = 1 LIMIT 3",
+        "SELECT x, y FROM t JOIN u ON x < y WHERE x IN (SELECT y FROM u) LIMIT 3",
+        "SELECT x, y FROM t JOIN u ON x < y UNION ALL SELECT 1, 2 LIMIT 3 OFFSET 5",
+        "SELECT repeat('a', x % 3) AS s FROM t JOIN u ON x < y LIMIT 3",
+    ],
+)
+def test_a_limit_around_the_join_stops_it(taken, query):
+    assert tj.sql(query, t=T, u=U).num_rows == 3
+    assert taken["batches"] < 50
+
+
+def test_the_first_rows_of_a_query_that_an_engine_runs(taken):
+    query = "WITH q AS (SELECT x, y FROM t JOIN u ON x < y) SELECT * FROM q"
+    assert compile_query(query, {"t": T, "u": U}).first(20).num_rows == 20
+    assert taken["batches"] < 50

@@ -113,6 +113,13 @@ class After:
                 made = (self._first(batch, over) for batch in made)
         yield from cut(made, self.offset, self.limit)
 
+    def needed(self, most: int | None) -> int | None:
+        """How many rows must come in for so many to go out, as a guess; None for all of them."""
+        if self.order or self.distinct:
+            return None
+        known = [rows for rows in (most, self.limit) if rows is not None]
+        return self.offset + min(known) if known else None
+
     @property
     def _most(self) -> int | None:
         """How many rows matter, those that OFFSET skips among them."""

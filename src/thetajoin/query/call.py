@@ -23,7 +23,12 @@ from thetajoin.batch.tables import from_table, to_batch
 from thetajoin.engine.call import JoinCall
 from thetajoin.errors import OptionError
 from thetajoin.query.after import After, cut, filtered, grouped
+from thetajoin.query.columns import users_words
 from thetajoin.query.text import not_too_deep
+
+# Rows of a result, and of inputs, that one thread is done with before others could be started.
+_FEW = 4096
+_SMALL = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -55,17 +60,20 @@ class Grouping:
 class LastCall:
     """The last call a query comes down to, and what is done with its result.
 
-    aggregated: the call gives totals by group, or, if there is a grouping, that does.
+    right: None for a query of one table, which is a call of nothing; if that table is a join's
+    result, the join is `inner`, and `left` has none of its rows. aggregated: the call gives totals
+    by group, or, if there is a grouping, that does.
     """
 
     left: Relation
-    right: Relation
+    right: Relation | None
     arguments: dict[str, Any]
     aggregated: bool
     after: After
     kind: Any
     self_join: bool = False
     grouping: Grouping | None = None
+    inner: LastCall | None = None
 
     def run(self) -> Any:
         """The whole result, of the first table's kind."""
@@ -76,8 +84,7 @@ class LastCall:
 
     def table(self) -> Any:
         """The whole result, as Arrow or a Spark DataFrame."""
-        tables = self.left.table, self.right.table
-        if is_spark(tables[0]) or is_spark(tables[1]):
+        if is_spark(self.left.table) or (self.right is not None and is_spark(self.right.table)):
             with not_too_deep():
                 return self.after.on_spark(self._called())
         schema, batches = self.open()
@@ -85,7 +92,13 @@ class LastCall:
 
     def _called(self) -> Any:
         """What the call itself gives."""
-        left, right, arguments = self.left.table, self.right.table, self.arguments
+        if self.right is None:
+            return self.left.table
+        with users_words(self.left.names, self.right.names):
+            return self._join(self.left.table, self.right.table)
+
+    def _join(self, left: Any, right: Any) -> Any:
+        arguments = self.arguments
         if "nearest" in arguments:
             found = joined(left, right, JoinCall(**arguments))
             return found if self.grouping is None else self.grouping.of(found)
@@ -96,26 +109,37 @@ class LastCall:
         arguments = {name: given for name, given in arguments.items() if name != "how"}
         return self_join(left, **arguments)
 
-    def open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    def open(self, most: int | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The result's columns, and its rows as they are found: for tables in this process.
 
         Only what is taken is computed, but for what aggregates, ORDER BY and DISTINCT need, so a
-        LIMIT or a look at the first rows costs little however many there are.
+        LIMIT or a look at the first rows costs little however many there are. most: how many will
+        be taken, if that is known.
         """
+        most = self.after.needed(most)
         with not_too_deep():
-            if self.aggregated:
-                totals = to_batch(self._called(), "aggregated")
-                schema, found = totals.schema, iter([totals])
+            if self.inner is not None:
+                schema, found = self.inner.open(most)
+            elif self.aggregated or self.right is None:
+                rows = to_batch(self._called(), "query's")
+                schema, found = rows.schema, iter([rows])
             else:
                 tables = self.left.table, self.right.table
-                schema, found = open_join(
-                    *tables, JoinCall(**self.arguments, self_join=self.self_join)
-                )
+                options = self._options(most, *tables)
+                call = JoinCall(**self.arguments, self_join=self.self_join, options=options)
+                with users_words(self.left.names, self.right.names):
+                    schema, found = open_join(*tables, call)
             return self.after.schema(schema), self.after.batches(found, schema)
+
+    def _options(self, most: int | None, left: Any, right: Any) -> dict[str, Any]:
+        """How a join is run of which few rows are taken."""
+        few = most is not None and most <= _FEW and self.after.where is None
+        small = left.num_rows + right.num_rows <= _SMALL
+        return {"threads": 1, "chunk_rows": _FEW} if few and small else {}
 
     def first(self, rows: int) -> pa.Table:
         """The first rows of the result, in Arrow: for tables in this process."""
-        schema, batches = self.open()
+        schema, batches = self.open(rows)
         return pa.Table.from_batches(cut(batches, 0, rows), schema=schema)
 
     def explain(self) -> Any:
@@ -125,4 +149,6 @@ class LastCall:
                 "an ASOF JOIN has no plan to choose from: both sides are sorted by the key, and "
                 "each left row is looked up"
             )
+        if self.right is None:
+            raise OptionError("a query of one table has no plan: nothing is joined")
         return explain(self.left.table, self.right.table, **self.arguments)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -12,8 +15,12 @@ from sqlglot import exp
 
 from thetajoin.api import is_spark
 from thetajoin.batch.tables import to_batch
-from thetajoin.errors import nearest
+from thetajoin.errors import ThetaJoinError, nearest
+from thetajoin.predicate.bind import bind_tree
+from thetajoin.predicate.names import column_of
+from thetajoin.predicate.nodes import Column
 from thetajoin.predicate.parse import Source
+from thetajoin.predicate.types import BOOL, NULL, type_name
 
 Names = dict[tuple[str, str], str]
 
@@ -42,12 +49,19 @@ class Columns:
 
     def of(self, node: exp.Column) -> tuple[str, str]:
         """The table and column that a name means."""
-        return self._resolved(node)[0]
+        return self.resolved(node)[0]
 
-    def _resolved(self, node: exp.Column) -> tuple[tuple[str, str], list[str]]:
+    def resolved(self, node: exp.Column) -> tuple[tuple[str, str], list[str]]:
         """The same, and the fields of a struct that are named after it."""
+        return self._meant([part.name for part in node.parts], node)
+
+    def resolve(self, parts: list[str]) -> Column:
+        """A column with its type, for what binds expressions in the query's own words."""
+        (alias, name), fields = self._meant(parts, None)
+        return column_of(alias, self.every[alias], [name, *fields], repr(alias))
+
+    def _meant(self, parts: list[str], node: exp.Expr | None) -> tuple[tuple[str, str], list[str]]:
         source, schemas = self.source, self.schemas
-        parts = [part.name for part in node.parts]
         name = parts[0]
         if len(parts) > 1 and name.lower() in self.hidden:
             raise source.error(f"{name!r} {self.hidden[name.lower()]}", node)
@@ -74,17 +88,48 @@ class Columns:
             raise source.error(f"unknown column {name!r}", node, nearest(name, known_names))
         return (owners[0], real), fields
 
+    def owns(self, node: exp.Column) -> bool:
+        """Whether a name can only be one of these tables', right or wrong."""
+        parts = [part.name for part in node.parts]
+        if len(parts) > 1 and parts[0].lower() in self.every:
+            return True
+        return any(_find(schema.names, parts[0]) for schema in self.every.values())
+
     def plain(self, tree: exp.Expr) -> tuple[str, str] | None:
         """The table and column that an expression is, if it is nothing more than a column."""
         tree = tree.unnest()
         if not isinstance(tree, exp.Column):
             return None
-        key, fields = self._resolved(tree)
+        key, fields = self.resolved(tree)
         return None if fields else key
 
     def tables(self, tree: exp.Expr) -> set[str]:
         """The tables that an expression is about."""
         return {self.of(node)[0] for node in tree.find_all(exp.Column)}
+
+    def qualified(self, tree: exp.Expr) -> exp.Expr:
+        """An expression whose columns all name their tables."""
+
+        def named(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column):
+                return node
+            (alias, name), fields = self.resolved(node)
+            parts = [exp.to_identifier(part, quoted=True) for part in (alias, name, *fields)]
+            full = exp.Dot.build(parts) if fields else exp.column(*reversed(parts))
+            return _with_position(full, node)
+
+        return tree.copy().transform(named)
+
+    def check(self, tree: exp.Expr) -> None:
+        """Refuse an expression whose types do not fit, in the query's own words."""
+        bind_tree(self.source, self, tree)
+
+    def check_condition(self, tree: exp.Expr) -> None:
+        """Refuse a condition that is neither true nor false."""
+        found = bind_tree(self.source, self, tree).type
+        if found not in (BOOL, NULL):
+            problem = f"a condition must be true or false, not {type_name(found)}"
+            raise self.source.error(problem, tree, "compare it with something")
 
     def unique(self) -> Names:
         """A name for each column that no other has: its own if no other table has it."""
@@ -110,12 +155,33 @@ class Columns:
         def rename(node: exp.Expr) -> exp.Expr:
             if not isinstance(node, exp.Column):
                 return node
-            key, fields = self._resolved(node)
+            key, fields = self.resolved(node)
             if right is not None and key in right:
                 return _named(right[key], "r", fields)
             return _named(left[key], "l" if right is not None else None, fields)
 
         return tree.copy().transform(rename).sql(dialect="spark")
+
+
+@contextmanager
+def users_words(left: Names, right: Names) -> Iterator[None]:
+    """Errors of a join about ``l.x`` and ``r.y`` as errors about the query's own columns."""
+    sides = {"l": left, "r": right}
+    own = {(side, new): key for side, names in sides.items() for key, new in names.items()}
+
+    def worded(found: re.Match[str]) -> str:
+        key = own.get((found[1], found[2].strip("`")))
+        return found[0] if key is None else ".".join(key)
+
+    try:
+        yield
+    except ThetaJoinError as error:
+        told = re.sub(r"\b([lr])\.(`[^`]+`|\w+)", worded, str(error))
+        if told == str(error):
+            raise
+        # A position would be one in a text that the user has not seen.
+        told = re.sub(r" at position \d+(?=: `)", "", told)
+        raise type(error)(f"in the query: {told}") from error
 
 
 def schema_of(table: Any) -> pa.Schema:
@@ -133,6 +199,17 @@ def _named(name: str, side: str | None, fields: list[str]) -> exp.Expr:
     if side is not None:
         parts = [exp.to_identifier(side), *parts]
     return exp.Dot.build(parts) if len(parts) > 2 else exp.column(*reversed(parts))
+
+
+def _with_position(new: exp.Expr, old: exp.Expr) -> exp.Expr:
+    """A node that errors point to where they would point to another."""
+    metas = [part.meta for part in old.walk() if "start" in part.meta]
+    if metas:
+        first = next(iter(new.find_all(exp.Identifier)))
+        first.meta.update(
+            start=min(meta["start"] for meta in metas), end=max(meta["end"] for meta in metas)
+        )
+    return new
 
 
 def _is_plain(name: str) -> bool:

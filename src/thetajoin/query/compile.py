@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,15 +11,15 @@ import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.api import is_spark, joined
-from thetajoin.batch.tables import to_batch
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.nearest import Nearest
 from thetajoin.errors import WindowError, enough_memory, nearest
 from thetajoin.predicate.render import backquoted
 from thetajoin.query.after import After, Order, filtered, with_column
 from thetajoin.query.asof import read_asof
+from thetajoin.query.beyond import needs_engine
 from thetajoin.query.call import Grouping, LastCall, Relation
-from thetajoin.query.columns import Columns, Names, schema_of
+from thetajoin.query.columns import Columns, Names, schema_of, users_words
 from thetajoin.query.place import place
 from thetajoin.query.text import WindowClause
 from thetajoin.query.tree import Query, TableRef, conjuncts, is_aggregate
@@ -63,7 +64,7 @@ class Compiler:
         if self._windowed and len(tables) > 2:
             raise WindowError("a window is for a query of two tables, and this one has more")
         self.asof = {
-            at: read_asof(ref, self._columns_of_on(at))
+            at: read_asof(ref, self.columns_of_on(at))
             for at, ref in enumerate(query.tables)
             if ref.asof
         }
@@ -72,7 +73,7 @@ class Compiler:
     def _windowed(self) -> bool:
         return self.clause is not None or self.given_window is not None
 
-    def _columns_of_on(self, at: int) -> Columns:
+    def columns_of_on(self, at: int) -> Columns:
         """What the ON of a table may name: it, and what there is of those before it."""
         hidden = {alias: why for alias, why in self.unseen.items() if alias != self.aliases[at]}
         later = dict.fromkeys(self.aliases[at + 1 :], "is joined later: its columns are not there")
@@ -80,15 +81,22 @@ class Compiler:
 
     def call(self) -> LastCall:
         """All joins but the last are carried out; the last is described."""
+        query = self.query
+        if len(query.tables) == 1:
+            return self._one_table()
+        needed = self._needed()
+        self._check()
         if self._is_self_join:
             return self._self_call()
-        query = self.query
-        needed = self._needed()
+        self._reorder()
         on, after_join, of_table = self._placed()
+        last = query.tables[-1]
+        if query.aggregates and last.how != "inner" and not last.asof:
+            self._check_outer(last, after_join[-1])
         relation = self._relation(0, needed, [*of_table[0], *after_join[0]])
         for at, ref in enumerate(query.tables[1:], 1):
             other = self._relation(at, needed, of_table[at])
-            scope = self._columns_of_on(at)
+            scope = self.columns_of_on(at)
             texts = [scope.text(c, relation.names, other.names) for c in self._on(at)]
             near = None
             if at in self.asof:
@@ -99,11 +107,82 @@ class Compiler:
             if at + 1 == len(query.tables):
                 shown = {**relation.names, **other.names}
                 return self._last(ref, relation, other, texts, shown, after_join[at], near)
-            with enough_memory("join fewer rows at a time"):
+            with (
+                enough_memory("join fewer rows at a time"),
+                users_words(relation.names, other.names),
+            ):
                 found = joined(relation.table, other.table, JoinCall(texts, ref.how, nearest=near))
             shown = {} if ref.how in ("semi", "anti") else other.names
             relation = self._filtered(Relation(found, {**relation.names, **shown}), after_join[at])
         raise AssertionError("a query has two tables")
+
+    def _check(self) -> None:
+        """Find mistakes while the query's own text is at hand to point into."""
+        query = self.query
+        for at, _ in enumerate(query.tables):
+            for tree in self._on(at):
+                self.columns_of_on(at).check_condition(tree)
+        if any(map(is_spark, self.tables)):
+            return  # whose own functions and types what is after the join may use
+        for tree in conjuncts(query.where):
+            self.columns.check_condition(tree)
+        trees = [tree for _, tree in query.outputs] + [item.this for item in query.order]
+        if query.aggregates:
+            trees += [] if query.having is None else [query.having]
+            calls = [n for tree in trees for n in tree.find_all(exp.Anonymous) if is_aggregate(n)]
+            inside = [part for call in calls for part in call.expressions]
+            trees = query.groups + [part for part in inside if isinstance(part, exp.Column)]
+        for tree in trees:
+            self.columns.check(tree)
+
+    def _reorder(self) -> None:
+        """Take the tables in an order in which each has a condition with those before it."""
+        query = self.query
+        if self._windowed or any(ref.asof or ref.how != "inner" for ref in query.tables):
+            return
+        conditions = conjuncts(query.where)
+        for at, _ in enumerate(query.tables):
+            scope = self.columns_of_on(at)
+            # Without a table an ON's name may be one that only tables before it make clear.
+            conditions += [scope.qualified(tree) for tree in self._on(at)]
+        about = [self.columns.tables(tree) for tree in conditions]
+        order, left = [0], list(range(1, len(query.tables)))
+        while left:
+            there = {self.aliases[at] for at in order}
+            fits = [
+                at
+                for at in left
+                if any(
+                    self.aliases[at] in tables and tables <= there | {self.aliases[at]}
+                    for tables in about
+                    if len(tables) > 1
+                )
+            ]
+            order.append(fits[0] if fits else left[0])
+            left.remove(order[-1])
+        if order == sorted(order):
+            return
+        query.where = exp.and_(*conditions)
+        query.tables = [replace(query.tables[at], on=None) for at in order]
+        self.tables = [self.tables[at] for at in order]
+        self.aliases = [self.aliases[at] for at in order]
+
+    def _one_table(self) -> LastCall:
+        """A query without a join: its table's rows, and what is done with them."""
+        query = self.query
+        if self._windowed:
+            raise WindowError("a window is for a query of two tables, and this one has one")
+        needed = self._needed()
+        if not is_spark(self.tables[0]):
+            for tree in conjuncts(query.where):
+                self.columns.check_condition(tree)
+        relation = self._relation(0, needed, [])
+
+        def text(tree: exp.Expr) -> str:
+            return self.columns.text(tree, relation.names)
+
+        after = self._after(text, None if query.where is None else text(query.where))
+        return LastCall(relation, None, {}, False, after, self.kind)
 
     def _on(self, at: int) -> list[exp.Expr]:
         """The conditions of a table's join, but for the key of an as-of join."""
@@ -117,7 +196,7 @@ class Compiler:
         self, at: int, left: Relation, right: Relation
     ) -> tuple[Relation, Relation, Nearest]:
         """Both relations with the columns that a table's as-of join goes by, and how it does."""
-        asof, scope = self.asof[at], self._columns_of_on(at)
+        asof, scope = self.asof[at], self.columns_of_on(at)
         left, left_key = self._with_key(left, asof.left, scope, f"_key_{at}_left")
         right, right_key = self._with_key(right, asof.right, scope, f"_key_{at}_right")
         order_by = None
@@ -153,11 +232,14 @@ class Compiler:
         return name
 
     def _check_joined(self, ref: TableRef, texts: list[str]) -> None:
-        if not texts:
+        if not texts and self._windowed:
             raise self.query.source.error(
                 f"nothing joins {ref.alias!r} with the tables before it",
                 hint="write ON a.x < b.x, or the like in WHERE",
             )
+        if not texts:
+            what = f"{ref.alias!r}, which nothing joins with the tables before it,"
+            raise needs_engine(self.query.source, what, rf"\b{re.escape(ref.alias)}\b")
 
     @property
     def _is_self_join(self) -> bool:
@@ -213,25 +295,6 @@ class Compiler:
             places[found.what][found.at].append(tree)
         return places["on"], places["joined"], places["table"]
 
-    def rows(self) -> Any:
-        """The rows of a query of one table."""
-        query = self.query
-        if query.aggregates:
-            raise query.source.error(
-                "aggregates over one table are not supported", hint="give its result as a table"
-            )
-        relation = self._relation(0, self._needed(), [])
-
-        def text(tree: exp.Expr) -> str:
-            return self.columns.text(tree, relation.names)
-
-        after = self._after(text, None if query.where is None else text(query.where))
-        if is_spark(relation.table):
-            return after.on_spark(relation.table)
-        batch = to_batch(relation.table, "query's")
-        schema = after.schema(batch.schema)
-        return pa.Table.from_batches(after.batches([batch], batch.schema), schema=schema)
-
     def _after(self, text: Text, where: str | None) -> After:
         """Outputs and what follows, each expression turned into text."""
         query = self.query
@@ -256,7 +319,7 @@ class Compiler:
         trees += [tree for tree in (query.where, query.having) if tree is not None]
         scoped = [(tree, self.columns) for tree in trees]
         scoped += [
-            (tree, self._columns_of_on(at))
+            (tree, self.columns_of_on(at))
             for at, _ in enumerate(query.tables)
             for tree in (*self._on(at), *self._key_operands(at))
         ]
@@ -371,7 +434,6 @@ class Compiler:
             grouping = Grouping(where, groups, aggs)
             return LastCall(left, right, arguments, True, after, self.kind, grouping=grouping)
         if ref.how != "inner":
-            self._check_outer(ref, conditions)
             arguments["how"] = ref.how
 
         def of_pair(tree: exp.Expr) -> str:
@@ -382,34 +444,24 @@ class Compiler:
         return LastCall(left, right, arguments, True, after, self.kind)
 
     def _check_outer(self, ref: TableRef, conditions: list[exp.Expr]) -> None:
-        """Refuse aggregates that see a row without a match, which `join_agg` does not.
+        """Leave aggregates that see a row without a match, which `join_agg` does not, to an engine.
 
         In SQL such a row has its own columns and NULLs, so only what skips the NULLs is the same.
         """
         query, alias = self.query, ref.alias.lower()
-        if ref.how != "left":
-            raise query.source.error(
-                f"aggregates over a {ref.how} join are not supported", hint="use JOIN or LEFT JOIN"
-            )
         trees = [tree for _, tree in query.outputs] + [item.this for item in query.order]
         trees += [] if query.having is None else [query.having]
-        for node in (node for tree in trees for node in tree.find_all(exp.Anonymous)):
-            if not is_aggregate(node):
-                continue
-            given = list(node.expressions)
-            plain = len(given) == 1 and isinstance(given[0], exp.Column)
-            if not plain or self.columns.of(given[0])[0] != alias:
-                raise query.source.error(
-                    f"aggregates over a left join are of columns of {ref.alias!r}",
-                    node,
-                    f"count({ref.alias}.x) counts matches, and is 0 where there are none",
-                )
-        if conditions or any(alias in self.columns.tables(group) for group in query.groups):
-            raise query.source.error(
-                f"aggregates over a left join are by groups of the tables before {ref.alias!r}, "
-                "without a WHERE on it",
-                hint="put the condition into ON, or use JOIN",
-            )
+        calls = [n for tree in trees for n in tree.find_all(exp.Anonymous) if is_aggregate(n)]
+        plain = all(
+            len(call.expressions) == 1
+            and isinstance(call.expressions[0], exp.Column)
+            and self.columns.of(call.expressions[0])[0] == alias
+            for call in calls
+        )
+        by_right = any(alias in self.columns.tables(group) for group in query.groups)
+        if ref.how != "left" or not plain or conditions or by_right:
+            what = f"this aggregate over a {ref.how.upper()} JOIN"
+            raise needs_engine(query.source, what, r"\bselect\b.*?\bfrom\b")
 
     def _grouped(self, text: Text) -> tuple[dict[str, str], dict[str, str], After]:
         """Groups and aggregates, by the names that what is done after them calls them by."""

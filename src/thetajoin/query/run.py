@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.api import is_spark
-from thetajoin.batch.tables import kind_of, to_batch
-from thetajoin.engine.intake import storage_schema, stored
-from thetajoin.errors import SchemaError, WindowError, nearest
+from thetajoin.errors import WindowError
+from thetajoin.query.beyond import BeyondError, beyond
 from thetajoin.query.call import LastCall
 from thetajoin.query.columns import schema_of
 from thetajoin.query.compile import Compiler
-from thetajoin.query.text import Parsed, no_table, not_too_deep, parse_query
+from thetajoin.query.tables import Tables, is_streaming
+from thetajoin.query.text import Parsed, not_too_deep, parse_query
 from thetajoin.query.tree import TableRef, read_query, refuse_on_stream
+from thetajoin.query.wide import Call, wide_call
 
 
 def sql(query: str, /, **tables: Any) -> Any:
@@ -35,85 +35,77 @@ def sql(query: str, /, **tables: Any) -> Any:
     return compile_query(query, tables).run()
 
 
-def compile_query(query: str, tables: dict[str, Any], window: Any = None) -> LastCall:
+def compile_query(query: str, tables: dict[str, Any], window: Any = None) -> Call:
     """Check a query against its tables; `window` comes from a job file, as (window, order_by).
 
-    Queries in FROM are carried out here.
+    Joins of queries in FROM are carried out here, and all joins of a chain but the last.
     """
     parsed = parse_query(query)
     if window is not None and parsed.window is not None:
         raise WindowError("the query and the job file both have a window: leave one out")
-    given = _Tables(parsed, tables, window)
+    if not isinstance(parsed.tree, exp.Query):
+        raise parsed.source.error(f"a query begins with SELECT, not {parsed.tree.key.upper()}")
+    if not parsed.tree.selects:
+        raise parsed.source.error("the query has no FROM, or selects nothing")
+    given = Tables(tables)
     with not_too_deep():
-        return given.compiler(parsed.tree).call()
+        missing = beyond(parsed.source, parsed.tree)
+        if missing is None:
+            try:
+                return _Small(parsed, given, window).call()
+            except BeyondError as found:
+                missing = found
+        return wide_call(parsed, given, window, missing)
 
 
-class _Tables:
-    """The tables that a query may name, and what its own queries in FROM give."""
+class _Small:
+    """A query that needs no engine, and what its own queries in FROM give."""
 
-    def __init__(self, parsed: Parsed, tables: dict[str, Any], window: Any) -> None:
-        self.parsed, self.window = parsed, window
-        self.known = tables
-        self._read: dict[int, pa.Table] = {}
+    def __init__(self, parsed: Parsed, tables: Tables, window: Any) -> None:
+        self.parsed, self.tables, self.window = parsed, tables, window
         self._nested: dict[int, tuple[Any, Any]] = {}
 
-    def compiler(self, tree: exp.Expr) -> Compiler:
-        """What carries out the query itself."""
-        return self._compiler(tree, 2, self.parsed.window, self.window)
+    def call(self) -> LastCall:
+        """The last call that the query comes down to."""
+        return self._call(self.parsed.tree, self.parsed.window, self.window)
 
-    def _compiler(self, tree: exp.Expr, least: int, clause: Any, window: Any) -> Compiler:
-        read = read_query(self.parsed.source, tree, self._columns, least=least)
+    def _call(self, tree: exp.Select, clause: Any, window: Any) -> LastCall:
+        start = tree.args["from_"].this
+        if tree.args.get("joins") or not isinstance(start, exp.Subquery):
+            return self._compiler(tree, clause, window).call()
+        # One query over another: rows go from one to the other as they are found.
+        inner = self._call(start.this, clause, window)
+        if is_spark(inner.left.table):
+            rows, inner_rows = inner.table(), None
+        else:
+            rows, inner_rows = inner.open()[0].empty_table(), inner
+        self._nested[id(start.this)] = rows, inner.kind
+        return replace(self._compiler(tree, None, None).call(), inner=inner_rows)
+
+    def _compiler(self, tree: exp.Select, clause: Any, window: Any) -> Compiler:
+        read = read_query(self.parsed.source, tree, self._columns)
         tables = [self._of(ref)[0] for ref in read.tables]
         if any(is_streaming(table) for table in tables):
             refuse_on_stream(read, tree)
         return Compiler(read, tables, self._of(read.tables[0])[1], clause, window)
 
     def _columns(self, ref: TableRef) -> list[str]:
-        """A table's columns."""
         return list(schema_of(self._of(ref)[0]).names)
 
     def _of(self, ref: TableRef) -> tuple[Any, Any]:
         """A table, in Arrow unless it is Spark's, and the kind that it was given as."""
-        if ref.query is not None:
-            if id(ref.query) not in self._nested:
-                self._nested[id(ref.query)] = self._run(ref.query)
-            return self._nested[id(ref.query)]
-        name = self._name(ref)
-        table = self.known[name]
-        if is_spark(table):
-            return table, None
-        # The same reader may be given under two names, and can be read once.
-        if id(table) not in self._read:
-            batch = to_batch(table, repr(name), as_kind=kind_of(table))
-            twins = [column for column, n in Counter(batch.schema.names).items() if n > 1]
-            if twins:
-                raise SchemaError(f"the table {name!r} has two columns {twins[0]!r}: rename one")
-            # WHERE, ORDER BY and DISTINCT pick rows, which Arrow cannot do in its view types.
-            self._read[id(table)] = pa.table(stored(batch, storage_schema(batch.schema)))
-        return self._read[id(table)], kind_of(table)
-
-    def _name(self, ref: TableRef) -> str:
-        """The name that a table was given under: exactly, or but for case if that is clear."""
-        if ref.name in self.known:
-            return ref.name
-        close = [name for name in self.known if name.lower() == ref.name.lower()]
-        if len(close) != 1:
-            raise no_table(ref.name, nearest(ref.name, self.known))
-        return close[0]
+        if ref.query is None:
+            return self.tables.of(ref.name)
+        if id(ref.query) not in self._nested:
+            self._nested[id(ref.query)] = self._run(ref.query)
+        return self._nested[id(ref.query)]
 
     def _run(self, tree: exp.Select) -> tuple[Any, Any]:
-        """A query in FROM: of one table a filter and a projection, of more a join."""
-        compiler = self._compiler(tree, 1, None, None)
-        if len(compiler.tables) == 1:
-            return compiler.rows(), compiler.kind
-        if self.parsed.window is not None or self.window is not None:
+        compiler = self._compiler(tree, None, None)
+        windowed = self.parsed.window is not None or self.window is not None
+        if windowed and len(compiler.tables) > 1:
             raise WindowError(
                 "the query has a window and joins in FROM as well, so that it is not clear which "
                 "join it is for: give the inner one's result as a table"
             )
         return compiler.call().table(), compiler.kind
-
-
-def is_streaming(table: Any) -> bool:
-    """Whether a table grows."""
-    return is_spark(table) and bool(table.isStreaming)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from thetajoin.errors import ConditionError, OptionError
+from thetajoin.errors import ConditionError
 from thetajoin.predicate.parse import Source, parse
 
 _STRINGS = re.compile(r"'(?:\\.|''|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.S)
@@ -127,8 +127,3 @@ def not_too_deep() -> Iterator[None]:
         yield
     except RecursionError:
         raise ConditionError("in the query: an expression is nested too deeply") from None
-
-
-def no_table(name: str, known: str) -> OptionError:
-    """The error for a table that was not given."""
-    return OptionError(f"the query names the table {name!r}, which was not given: {known}")

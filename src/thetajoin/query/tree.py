@@ -5,33 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from sqlglot import exp
 
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.parse import Source
+from thetajoin.query.tables import is_path
 from thetajoin.query.text import MOST_DIGITS
+from thetajoin.query.using import Merged, merge_columns, without_table
 
 MOST_ROWS = 2**31 - 1  # as in Spark, whose LIMIT and OFFSET are integers
 AGGREGATES = ("count", "sum", "avg", "mean", "min", "max")
 _HOWS = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
-_CLAUSES = {
-    "with_": "WITH",
-    "qualify": "QUALIFY",
-    "windows": "WINDOW",
-    "laterals": "LATERAL VIEW",
-    "sort": "SORT BY",
-    "cluster": "CLUSTER BY",
-    "distribute": "DISTRIBUTE BY",
-    "pivots": "PIVOT",
-    "sample": "TABLESAMPLE",
-    "hint": "a hint",
-}
-_KNOWN = {
-    *("expressions", "from_", "joins", "where", "group", "having", "distinct", "kind"),
-    *("order", "limit", "offset"),
-}
 
 
 @dataclass
@@ -39,7 +26,8 @@ class TableRef:
     """A table of the query: its name, its alias, and how it is joined to those before it.
 
     A table that is a query itself has it in `query`. An as-of join's conditions are in `on`, or in
-    the columns of `using`, and in `match` if there is a MATCH_CONDITION.
+    the columns of `using`, and in `match` if there is a MATCH_CONDITION. Columns in `merged`, in
+    lower case, are one with those of tables before it.
     """
 
     name: str
@@ -50,6 +38,8 @@ class TableRef:
     asof: bool = False
     match: exp.Expr | None = None
     using: tuple[exp.Expr, ...] = ()
+    natural: bool = False
+    merged: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -94,54 +84,52 @@ def conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
     return [one for part in tree.flatten() for one in conjuncts(part)]
 
 
-def read_query(
-    source: Source, tree: exp.Expr, columns: Callable[[TableRef], list[str]], least: int = 2
-) -> Query:
-    """Take a tree apart; `columns` gives a table's columns, `least` how many tables it must have.
+def read_query(source: Source, tree: exp.Select, columns: Callable[[TableRef], list[str]]) -> Query:
+    """Take a tree apart that is not beyond us; `columns` gives a table's columns.
 
     What `columns` is asked for is checked by it: an unknown table is its error.
     """
-    if not isinstance(tree, exp.Select):
-        raise source.error(f"a query begins with SELECT, not {tree.key.upper()}")
-    _refuse(source, tree)
-    query = Query(source)
-    start = tree.args.get("from_")
-    if start is None:
-        raise source.error("the query has no FROM", hint="name two tables")
-    query.tables.append(_table(source, start.this))
-    for join in tree.args.get("joins") or []:
-        query.tables.append(_joined(source, join))
-    if len(query.tables) < least:
-        raise source.error("the query has one table", hint="join it with another: FROM a JOIN b")
-    names = [table.alias.lower() for table in query.tables]
-    for at, name in enumerate(names):
-        if name in names[:at]:
-            raise source.error(f"two tables are called {name!r}", hint="give one an alias")
+    query = Query(source, read_tables(source, tree))
+    merged = merge_columns(source, query.tables, columns)
+
+    def plain(node: exp.Expr) -> exp.Expr:
+        return without_table(node, merged)
+
+    for ref in query.tables:
+        ref.on = None if ref.on is None else plain(ref.on)
     where = tree.args.get("where")
-    query.where = where.this if where is not None else None
+    query.where = plain(where.this) if where is not None else None
     group = tree.args.get("group")
     if group is not None:
-        if {k for k, v in group.args.items() if v} - {"expressions"}:
-            raise _clause(source, group, "this form of GROUP BY")
-        query.groups = [_ordinal(source, item, tree) for item in group.expressions]
-    distinct = tree.args.get("distinct")
-    if distinct is not None and distinct.args.get("on") is not None:
-        raise _clause(source, distinct, "DISTINCT ON")
-    query.distinct = distinct is not None
-    query.outputs = _outputs(source, tree, query, columns)
+        query.groups = [plain(ordinal(source, item, tree)) for item in group.expressions]
+    query.distinct = tree.args.get("distinct") is not None
+    query.outputs = named_outputs(source, tree, query.tables, columns, merged)
     having, order = tree.args.get("having"), tree.args.get("order")
     if having is not None:
         if not query.groups and not has_aggregate(tree):
             problem = f"HAVING without groups: {having.this.sql(dialect='spark')}"
             raise source.error_at(r"\bhaving\b.*", problem, "use WHERE")
-        query.having = by_alias(having.this, query)
+        query.having = by_alias(plain(having.this), query)
     for item in order.expressions if order is not None else []:
-        chosen = _ordinal(source, item.this, tree, "ORDER BY")
+        chosen = ordinal(source, item.this, tree, "ORDER BY")
+        named = by_alias(item.this, query) if chosen is item.this else chosen
         query.order.append(item.copy())
-        query.order[-1].set("this", chosen if chosen is not item.this else by_alias(chosen, query))
+        query.order[-1].set("this", plain(named))
     query.limit = _whole(source, tree, "limit")
     query.offset = _whole(source, tree, "offset") or 0
     return query
+
+
+def read_tables(source: Source, tree: exp.Select) -> list[TableRef]:
+    """The tables of a query, as they are joined."""
+    joins = tree.args.get("joins") or []
+    tables = [_table(source, tree.args["from_"].this)]
+    tables += [_joined(source, join) for join in joins]
+    names = [table.alias.lower() for table in tables]
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            raise source.error(f"two tables are called {name!r}", hint="give one an alias")
+    return tables
 
 
 def by_alias(tree: exp.Expr, query: Query) -> exp.Expr:
@@ -176,31 +164,6 @@ def _whole(source: Source, tree: exp.Expr, key: str) -> int | None:
     return int(number.name)
 
 
-def _refuse(source: Source, tree: exp.Select) -> None:
-    for key, value in tree.args.items():
-        if not value or key in _KNOWN:
-            continue
-        name = _CLAUSES.get(key, key.replace("_", " ").strip().upper())
-        node = value if isinstance(value, exp.Expr) else next(iter(value), None)
-        raise _clause(source, node, name)
-    from_ = {id(node) for node in _tables(tree)}
-    for node in tree.walk(prune=lambda node: id(node) in from_):
-        if id(node) in from_:
-            continue
-        if isinstance(node, exp.Subquery) or (isinstance(node, exp.Select) and node is not tree):
-            problem = "a subquery is supported in FROM alone"
-            raise source.error_at(r"\(\s*select\b.*", problem, "join with it")
-        if isinstance(node, exp.Window):
-            raise _clause(source, node, "a window function")
-
-
-def _tables(tree: exp.Select) -> list[exp.Expr]:
-    """What stands in FROM and after JOIN."""
-    start = tree.args.get("from_")
-    first = [start.this] if start is not None else []
-    return first + [join.this for join in tree.args.get("joins") or []]
-
-
 def _clause(source: Source, node: Any, name: str, where: str = "") -> ConditionError:
     text = node.sql(dialect="spark") if isinstance(node, exp.Expr) else name
     what = f"{name} {where}" if where else name
@@ -210,34 +173,26 @@ def _clause(source: Source, node: Any, name: str, where: str = "") -> ConditionE
 
 
 def _table(source: Source, node: exp.Expr) -> TableRef:
-    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Select):
-        if not node.alias:
-            raise source.error_at(
-                r"\(\s*select\b.*", "a subquery needs a name", "(SELECT ...) AS s"
-            )
+    if isinstance(node, exp.Subquery):
         return TableRef(node.alias, node.alias, query=node.this)
-    if not isinstance(node, exp.Table) or node.args.get("joins"):
-        raise source.error("a table's name is expected here", node)
-    for key in ("pivots", "sample", "laterals", "version", "when"):
-        if node.args.get(key):
-            raise _clause(source, node, _CLAUSES.get(key, key.upper()))
+    assert isinstance(node, exp.Table)
     name = ".".join(part.name for part in node.parts)
-    return TableRef(name, node.alias or node.name)
+    alias = node.alias or (PurePath(name).name.partition(".")[0] if is_path(name) else node.name)
+    return TableRef(name, alias)
 
 
 def _joined(source: Source, join: exp.Join) -> TableRef:
     table = _table(source, join.this)
     method, side, kind = (join.args.get(part) or "" for part in ("method", "side", "kind"))
-    table.asof = method == "ASOF"
+    table.asof, table.natural = method == "ASOF", method == "NATURAL"
     table.match, table.on = join.args.get("match_condition"), join.args.get("on")
     table.using = tuple(join.args.get("using") or ())
-    if not table.asof:
-        _refuse_asof_clauses(source, table)
+    if table.match is not None and not table.asof:
+        problem = "MATCH_CONDITION is for an ASOF JOIN"
+        raise source.error_at(r"\bmatch_condition\b[^)]*\)?", problem, "write it in ON")
     single = kind in ("SEMI", "ANTI")
-    known = single or kind in ("", "INNER") or (kind == "OUTER" and side)
-    known = known or (kind == "CROSS" and not table.asof)
-    sides = ("", "LEFT") if single or table.asof else tuple(_HOWS)
-    if method not in ("", "ASOF") or not known or side not in sides:
+    odd = (kind == "OUTER" and not side) or (kind == "CROSS" and table.asof)
+    if odd or side not in (("", "LEFT") if single or table.asof else tuple(_HOWS)):
         what = " ".join(str(x) for x in (method, side, kind) if x)
         hint = "ASOF JOIN gives rows for each row on its left: swap the tables" * table.asof
         problem = f"{what} JOIN is not supported"
@@ -248,18 +203,7 @@ def _joined(source: Source, join: exp.Join) -> TableRef:
     return table
 
 
-def _refuse_asof_clauses(source: Source, table: TableRef) -> None:
-    """An ordinary join has no key to look for, and says in ON what it is about."""
-    if table.using:
-        raise source.error_at(r"\busing\b[^)]*\)?", "USING is not supported", "write ON a.k = b.k")
-    if table.match is not None:
-        problem = "MATCH_CONDITION is for an ASOF JOIN"
-        raise source.error_at(r"\bmatch_condition\b[^)]*\)?", problem, "write it in ON")
-
-
-def _ordinal(
-    source: Source, item: exp.Expr, tree: exp.Select, clause: str = "GROUP BY"
-) -> exp.Expr:
+def ordinal(source: Source, item: exp.Expr, tree: exp.Select, clause: str = "GROUP BY") -> exp.Expr:
     """A group by position or by an output's name is that output's expression."""
     if isinstance(item, exp.Literal) and not item.is_string:
         small = item.name.isdigit() and len(item.name) <= MOST_DIGITS
@@ -277,34 +221,64 @@ def _ordinal(
     return item
 
 
-def _outputs(
-    source: Source, tree: exp.Select, query: Query, columns: Callable[[TableRef], list[str]]
+def named_outputs(
+    source: Source,
+    tree: exp.Select,
+    tables: list[TableRef],
+    columns: Callable[[TableRef], list[str]],
+    merged: Merged,
 ) -> list[tuple[str, exp.Expr]]:
+    """What a query gives, by the names of its result, `*` taken apart."""
     outputs: list[tuple[str, exp.Expr]] = []
     for item in tree.expressions:
-        star = isinstance(item, exp.Star) or (
-            isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
-        )
-        if not star:
-            inner = item.unalias()
-            outputs.append((item.alias or inner.output_name or inner.sql(dialect="spark"), inner))
+        if is_star(item):
+            outputs += _starred(source, item, tables, columns, merged)
             continue
-        wanted = item.table.lower() if isinstance(item, exp.Column) else None
-        tables = [t for t in query.tables if wanted is None or t.alias.lower() == wanted]
-        if not tables:
-            raise source.error(f"unknown table {item.table!r} in the query", item)
-        for table in tables:
-            if table.how in ("semi", "anti"):
+        inner = item.unalias()
+        name = item.alias or inner.output_name or inner.sql(dialect="spark")
+        outputs.append((name, without_table(inner, merged)))
+    return unique(outputs)
+
+
+def is_star(item: exp.Expr) -> bool:
+    """Whether an output is `*`, or a table's."""
+    return isinstance(item, exp.Star) or (
+        isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
+    )
+
+
+def _starred(
+    source: Source,
+    item: exp.Expr,
+    refs: list[TableRef],
+    columns: Callable[[TableRef], list[str]],
+    merged: Merged,
+) -> list[tuple[str, exp.Expr]]:
+    wanted = item.table.lower() if isinstance(item, exp.Column) else None
+    tables = [t for t in refs if wanted is None or t.alias.lower() == wanted]
+    if not tables:
+        raise source.error(f"unknown table {wanted!r} in the query", item)
+    star = item.this if isinstance(item, exp.Column) else item
+    without = {part.name.lower() for part in star.args.get("except_") or ()}
+    instead = {part.alias.lower(): part.this for part in star.args.get("replace") or ()}
+    named = {part.this.name.lower(): part.alias for part in star.args.get("rename") or ()}
+    found: list[tuple[str, exp.Expr]] = []
+    for table in tables:
+        if table.how in ("semi", "anti"):
+            continue
+        for name in columns(table):
+            low = name.lower()
+            # What USING names is one column, unless its table is asked for.
+            if low in without or (wanted is None and low in table.merged):
                 continue
-            # What USING names is one column, the one on the left, unless the table is asked for.
-            merged = {column.name.lower() for column in table.using} if wanted is None else ()
-            for name in columns(table):
-                if name.lower() not in merged:
-                    outputs.append((name, exp.column(name, table.alias, quoted=True)))
-    return _unique(outputs)
+            column: exp.Expr = exp.column(name, table.alias, quoted=True)
+            if wanted is None and low in merged:
+                column = merged[low].copy()
+            found.append((named.get(low, name), instead.get(low, column)))
+    return found
 
 
-def _unique(outputs: list[tuple[str, exp.Expr]]) -> list[tuple[str, exp.Expr]]:
+def unique(outputs: list[tuple[str, exp.Expr]]) -> list[tuple[str, exp.Expr]]:
     """Names as a join gives them: a name that is taken gets a suffix."""
     taken: set[str] = set()
     named = []
