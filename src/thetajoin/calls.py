@@ -14,7 +14,7 @@ from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import all_taken_in, taken_in
-from thetajoin.engine.memory import fitting
+from thetajoin.engine.memory import Size, fitting
 from thetajoin.engine.nearest_state import nearest_of_tables
 from thetajoin.engine.one_shot import join_tables
 from thetajoin.engine.serial import SerialIterator
@@ -48,7 +48,8 @@ def joined(left: Any, right: Any, call: JoinCall) -> Any:
         # Another library's table is made while Arrow's is still there.
         copies = 1 if kind == "arrow" else 2
         large = partial(too_large, call, compiled, *batches)
-        found = fitting(found, SMALLER, copies=copies, too_large=large)
+        advice = f"{SMALLER}, or go ahead with check_memory=False"
+        found = fitting(found, advice, copies=copies, too_large=large)
     return from_table(compiled.layout.table(list(found)), kind)
 
 
@@ -56,6 +57,12 @@ def open_join(left: Any, right: Any, call: JoinCall) -> tuple[pa.Schema, Iterato
     """The columns of a join's result, and its rows as `join_batches` gives them."""
     compiled, batches = _prepare(left, right, call)
     return compiled.layout.schema, SerialIterator(_in_pieces(_run(compiled, batches)))
+
+
+def more_pairs_than(left: Any, right: Any, call: JoinCall, most: float) -> Size | None:
+    """How many rows a join has, if there are more than `most` and that can be told beforehand."""
+    compiled, batches = _prepare(left, right, call)
+    return too_large(call, compiled, *batches, most)
 
 
 def aggregated(left: Any, right: Any, call: JoinCall) -> Any:
