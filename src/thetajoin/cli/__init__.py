@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import os
 
-TYPE_CHECKING = False  # as type checkers know it, without importing typing
-if TYPE_CHECKING:
-    from typing import NoReturn
-
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C has ended
+STOPPED = b"thetajoin: stopped\n"
 
 
 def main() -> None:
@@ -19,12 +16,6 @@ def main() -> None:
     try:
         from thetajoin.cli import entry
     except KeyboardInterrupt:
-        end_at_once()
+        os.write(2, STOPPED)
+        os._exit(INTERRUPTED)
     entry.main()
-
-
-def end_at_once(*, told: bool = False) -> NoReturn:
-    """End Python without tidying up; that it was stopped is told if it has not been."""
-    if not told:
-        os.write(2, b"thetajoin: stopped\n")
-    os._exit(INTERRUPTED)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import signal
 import sys
 import threading
 from typing import Any
 
-from thetajoin.cli import end_at_once
+from thetajoin.cli import INTERRUPTED, STOPPED
 
 _came = threading.Event()
 _told = threading.Event()
@@ -70,4 +71,6 @@ def _first(_number: int, _frame: Any) -> None:
 
 def _second(_number: int, _frame: Any) -> None:
     """Whoever presses twice will not wait for what is being put away; Spark's JVM ends with us."""
-    end_at_once(told=_told.is_set())
+    if not _told.is_set():
+        os.write(2, STOPPED)
+    os._exit(INTERRUPTED)
