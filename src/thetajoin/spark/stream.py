@@ -27,6 +27,7 @@ from thetajoin.planner.route_plan import DEFAULT_UNITS, Routing, check_units, ch
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.housekeeping import look_after
 from thetajoin.spark.pack import PACKED, packer
+from thetajoin.spark.processor import UnitProcessor
 from thetajoin.spark.session import PROVIDER, ROCKSDB
 from thetajoin.spark.static import static_join
 from thetajoin.spark.tasks import mapped
@@ -82,7 +83,7 @@ def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: Stru
         rows = rows.union(packed(right, 1, spec))
     timed = isinstance(spec.config.window, TimeWindow)
     return rows.groupBy("unit").transformWithStateInPandas(
-        unit, inside(output), "Append", "EventTime" if timed else "None"
+        UnitProcessor(unit), inside(output), "Append", "EventTime" if timed else "None"
     )
 
 

@@ -31,6 +31,7 @@ from thetajoin.ipc import batch_from_ipc, to_ipc
 from thetajoin.limits import limits
 from thetajoin.spark.cache import SegmentCache
 from thetajoin.spark.pack import PROBING, VISITING, unpack, unpack_ordered
+from thetajoin.spark.processor import States
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.tasks import set_aside
 from thetajoin.spark.unit_keys import UNIT_OF
@@ -97,10 +98,12 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
 
     def init(self, handle: Any) -> None:
         """Called by Spark before any rows, in every task."""
+        self.start(handle, States.of(handle))
+
+    def start(self, handle: Any, states: States) -> None:
+        """Begin a task, with what is in the state store."""
         self._handle = handle
-        self._description = handle.getValueState("description", "json string")
-        self._rows = handle.getMapState("rows", "id string", "blob binary")
-        self._marks = handle.getValueState("marks", "l binary, r binary")
+        self._description, self._rows, self._marks = states
 
     def close(self) -> None:
         """Called by Spark at the end of a task; nothing is held open."""
