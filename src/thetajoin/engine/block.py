@@ -18,6 +18,8 @@ from thetajoin.index.po_join import Mapper, Pairs, PoJoin
 from thetajoin.index.shape import Probe, Shape
 
 Flags = NDArray[np.bool_]
+# Where a block that has no index keeps its rows' keys, to probe with when they come out.
+KEYED = "keyed"
 
 
 class Index(Protocol):
