@@ -18,7 +18,7 @@ import pytest
 import naive
 import thetajoin as tj
 from naive import Row
-from spark.harness import Streams
+from spark.harness import Streams, plan_of
 from strategies import HOWS
 from thetajoin import ThetaJoinError
 from thetajoin.planner.engines import KeyEstimate, choose_engine
@@ -247,11 +247,6 @@ def keyed(spark: Any, rows: int, keys: int) -> Any:
     """Rows ``(k, x)`` whose keys are spread evenly, behind a filter."""
     frame = spark.range(rows).selectExpr(f"id % {keys} AS k", "id AS x")
     return frame.where("x >= 0")
-
-
-def plan_of(joined: Any) -> str:
-    told = joined.sparkSession.sql("EXPLAIN SELECT * FROM {joined}", joined=joined)
-    return str(told.collect()[0][0])
 
 
 def test_few_rows_a_key_are_left_to_spark(spark: Any) -> None:

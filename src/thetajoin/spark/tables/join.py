@@ -65,7 +65,7 @@ def batch_join(left: Any, right: Any, call: JoinCall) -> Any:
     if chosen.condition is not None:
         return native_join(left, right, chosen.condition, config.how, output)
     inputs = prepare(left, right, config, None if call.on is None else condition_text(call.on))
-    return _Join(inputs, settings, output, options).run()
+    return _Join(inputs, settings, output, options, compiled).run()
 
 
 def chosen_engine(left: Any, right: Any, call: JoinCall) -> EngineChoice:
@@ -80,12 +80,17 @@ class _Join:
     """One call: what was seen of the inputs, and the way chosen for them."""
 
     def __init__(
-        self, inputs: Inputs, settings: BatchOptions, output: StructType, options: dict[str, Any]
+        self,
+        inputs: Inputs,
+        settings: BatchOptions,
+        output: StructType,
+        options: dict[str, Any],
+        compiled: CompiledJoin,
     ) -> None:
-        config = inputs.config
         self.inputs, self.settings, self.output = inputs, settings, output
-        self.spec = UnitSpec.of(config, options)
-        self.compiled = CompiledJoin(self.spec.config)
+        self.spec = UnitSpec.of(inputs.config, options)
+        # Columns that only serve this join are part of its condition.
+        self.compiled = CompiledJoin(self.spec.config) if inputs.added else compiled
         self.how: How = self.compiled.keeps
         self.session = inputs.tables["l"].session
         self._seen: dict[Side, Summary] = {}
