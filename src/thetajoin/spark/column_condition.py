@@ -134,7 +134,7 @@ class _Reader:
         return f"CAST({arg} AS {type_})"
 
     def _call(self, name: str) -> str:
-        args = []
+        args: list[str] = []
         while not self._taken(")"):
             if args and not self._taken(", "):
                 raise _UnreadableError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -9,8 +10,8 @@ from pyspark.sql.types import StructType
 
 from thetajoin.engine.layout import How
 from thetajoin.engine.parts import Side
-from thetajoin.spark.columns import by_position
 from thetajoin.spark.tables.native_condition import NativeCondition
+from thetajoin.spark.tables.table import Table
 
 _HOW: dict[How, str] = {
     "inner": "inner",
@@ -23,10 +24,10 @@ _HOW: dict[How, str] = {
 
 
 def native_join(
-    left: Any, right: Any, condition: NativeCondition, how: How, output: StructType
+    tables: Mapping[Side, Table], condition: NativeCondition, how: How, output: StructType
 ) -> Any:
     """The join as Spark plans it; nothing is read before the result is used."""
-    sides: dict[Side, Any] = {"l": by_position(left), "r": by_position(right)}
+    sides: dict[Side, Any] = {side: table.frame for side, table in tables.items()}
     one, two = (_with_made(frame, side, condition) for side, frame in sides.items())
     joined = one.join(two, F.expr(condition.sql), _HOW[how])
     columns = [f"{side}.{name}" for side, frame in sides.items() for name in frame.columns]
