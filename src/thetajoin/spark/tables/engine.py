@@ -21,7 +21,7 @@ from thetajoin.planner.engines import (
     soon_done,
 )
 from thetajoin.spark.meaning import ANSI
-from thetajoin.spark.tables.drawn import DRAWN, draw, first_keys
+from thetajoin.spark.tables.drawn import FIRST, draw, first_keys
 from thetajoin.spark.tables.native_condition import NativeCondition, native_condition
 from thetajoin.spark.tables.options import BatchOptions
 from thetajoin.spark.tables.table import Table
@@ -122,7 +122,7 @@ def _at_first_sight(
         return soon
     for side in sorted(SIDES, key=lambda side: -rows[side]):
         first = first_keys(tables[side], side, condition.keys[side])
-        if len(first) < DRAWN:
+        if len(first) < FIRST:
             rows[side] = len(first)
         choice = clearly_spark(side, rows_a_key(first, rows[side]), rows, cores)
         if choice is not None:
