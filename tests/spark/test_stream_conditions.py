@@ -177,9 +177,10 @@ KEYS = {
 @pytest.mark.parametrize(
     ("on", "how", "left_out"),
     [
-        ("l.k = r.k AND l.s = r.s AND l.id <> r.id", "inner", {"k", "s"}),
+        ("l.k = r.k AND l.s = r.s", "inner", {"k", "s"}),
         ("l.d = r.d AND l.x < r.x", "inner", {"d"}),
-        ("l.x = r.x AND l.k = r.n AND l.n + 1 = r.k", "inner", set()),
+        ("l.x = r.x AND l.k <> r.k", "inner", set()),
+        ("l.k = r.n AND l.n + 1 = r.k + 1", "inner", set()),
         ("(l.k = r.k AND l.x < r.x) OR (l.k = r.k AND l.s = r.s)", "inner", {"k"}),
         ("l.k = r.k AND l.x = r.x", "left", set()),
     ],
