@@ -63,7 +63,7 @@ def frames(spark: Any) -> tuple[Any, Any]:
         lambda: (left("t") <= dt.datetime(2024, 1, 1)) & (left("k") > right("k")),
         lambda: left("k").cast("double") / 2.5 < right("x"),
         lambda: left("`odd name`") < right("`odd name`"),
-        lambda: F.expr("l.x + 1D < r.x AND l.s = 'it\\'s'"),
+        lambda: F.expr("l.x + 0.5D < r.x AND l.s = 'it\\'s'"),
         lambda: (
             (F.greatest(left("k"), F.lit(2)) < right("k"))
             & (left("k") % 3 == 1)
@@ -135,11 +135,15 @@ def test_what_cannot_be_told_is_refused(
     assert [word for word in words if word not in str(caught.value)] == []
 
 
-def test_a_text_without_quotes_is_checked(frames: tuple[Any, Any]) -> None:
-    """Spark Connect shows texts bare; what cannot be told apart there is for Spark to tell."""
+def test_a_text_without_quotes_is_read() -> None:
+    """Spark Connect shows texts bare, and names come without quotes of their own."""
     assert sql_of("=(l.s, it's)") == "(l.s = 'it\\'s')"
     assert sql_of("=(l.s, a, b)") is None
     assert sql_of("<(l.x, r.x") is None
     assert sql_of("<(l.x, r.x))") is None
     assert sql_of("<>(CAST(l.x AS LONG), 2.50)") == "(CAST(l.x AS BIGINT) != 2.50D)"
     assert sql_of("<(l.x, 2.50)", decimals=True) == "(l.x < 2.50)"
+    assert sql_of("<(l.odd name, r.`a.b`)") == "(l.`odd name` < r.`a.b`)"
+    assert sql_of("<=(CAST(l.odd name AS DOUBLE), 1.0E-7)") == (
+        "(CAST(l.`odd name` AS DOUBLE) <= 1.0E-7D)"
+    )

@@ -15,11 +15,15 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from thetajoin.errors import ConditionError
+from thetajoin.predicate.render import backquoted
 
 _SHOWN = re.compile(r"Column<'(.*)'>", re.DOTALL)
 _NAME = re.compile(r"[^\s(),'`\"]+(?=\()")
 _TEXT = re.compile(r"'(?:[^'\\]|\\.|'')*'", re.DOTALL)
-_COLUMN = re.compile(r"(?:`(?:[^`]|``)+`|\w+)(?:\.(?:`(?:[^`]|``)+`|\w+))+")
+_END = r"(?=,|\)|$| AS )"
+_COLUMN = re.compile(r"[a-z_]\w*(?:\.(?:`(?:[^`]|``)+`|\w+))+" + _END, re.IGNORECASE)
+# A name is shown without quotes, whatever is in it but a dot.
+_ODD_COLUMN = re.compile(r"(\w+)\.([^,()`.]+?)" + _END)
 _BARE = re.compile(r"[^,()]+")
 _LITERAL = re.compile(r"[+-]?\d+L?|null|true|false|interval .*", re.IGNORECASE)
 _FRACTION = re.compile(r"[+-]?\d+\.\d*(e[+-]?\d+)?", re.IGNORECASE)
@@ -98,6 +102,10 @@ class _Reader:
             found = self._next(pattern)
             if found is not None:
                 return found
+        odd = _ODD_COLUMN.match(self.text, self.at)
+        if odd is not None and not odd[1].isdigit():
+            self.at = odd.end()
+            return f"{odd[1]}.{backquoted(odd[2])}"
         bare = self._next(_BARE)
         if bare is None:
             raise _UnreadableError
