@@ -165,7 +165,7 @@ def test_keys_of_every_type(streams: Streams) -> None:
         assert streams.wait(query).ids == expected(batches, pred)[0], (op, half)
 
 
-KEYS = {
+EQUAL = {
     "k": (pa.int64(), [1, 2, None, 2]),
     "s": (pa.string(), ["ä", "", "ä", "b"]),
     "d": (pa.decimal128(9, 2), [Decimal("1.50"), Decimal("0.00"), None, Decimal("1.50")]),
@@ -192,7 +192,7 @@ def test_columns_that_are_equal_are_sent_once(
     from thetajoin.spark.stream import repeated_columns
 
     rows = pa.table({"id": range(4), "t": [at(i) for i in range(4)]} | {
-        name: pa.array(values, type_) for name, (type_, values) in KEYS.items()
+        name: pa.array(values, type_) for name, (type_, values) in EQUAL.items()
     })  # fmt: skip
     streams.write("l", rows, rows.schema)
     streams.write("r", rows, rows.schema)

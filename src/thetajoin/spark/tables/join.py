@@ -170,7 +170,8 @@ class _Join:
         spec = self.spec
         if self.compiled.near_key is None:
             spec = replace(spec, how=how, label=f"{spec.label}-{how}")
-        return broadcast_join(self.inputs, spec, OTHER[small], whole, self.output)
+        shown = self.inputs.shown(self.compiled)
+        return broadcast_join(self.inputs, spec, OTHER[small], whole, self.output, shown)
 
     def plan(self, held: Side | None, keep_all: bool) -> CellPlan:
         """The cells with one side held, or with the one that is cheaper to hold.
