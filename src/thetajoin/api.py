@@ -520,16 +520,17 @@ def explain(
     streaming, engine = False, None
     routing, units = None, DEFAULT_UNITS
     if is_spark(left) or is_spark(right):
-        from thetajoin.spark.frames import empty_tables, engine_options, explain_engine, streams
+        from thetajoin.spark import frames
 
-        streaming = streams(left, right)
+        on = frames.condition_of(left, right, on)
+        streaming = frames.streams(left, right)
         if aggs is None and not (left.isStreaming or right.isStreaming):
             asked = JoinCall(on, how, window, order_by, suffix, options=options)
-            engine = str(explain_engine(left, right, asked))
-        left, right = empty_tables(left, right)
+            engine = str(frames.explain_engine(left, right, asked))
+        left, right = frames.empty_tables(left, right)
         routing = options.pop("routing", None)
         units = options.pop("units", None) or getattr(routing, "units", None) or units
-        options = engine_options(options)
+        options = frames.engine_options(options)
     call = JoinCall(
         on,
         how,

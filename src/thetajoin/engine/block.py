@@ -19,6 +19,8 @@ from thetajoin.index.shape import Pairs, Probe, Shape
 from thetajoin.index.sorted_rows import Mapper
 
 Flags = NDArray[np.bool_]
+# Where a block that has no index keeps its rows' keys, to probe with when they come out.
+KEYED = "keyed"
 
 
 class Index(Protocol):

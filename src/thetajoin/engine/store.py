@@ -11,6 +11,7 @@ import numpy as np
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import (
+    KEYED,
     Block,
     Flags,
     concat_batches,
@@ -109,7 +110,8 @@ class Store:
         settled: Flags | None = np.zeros(len(batch), np.bool_) if self.config.preserved else None
         arrivals = Arrivals.dense(self.count, len(batch)) if arrivals is None else arrivals
         if not self.config.indexed:
-            return Block(arrivals, batch.table, [], settled, times)
+            keys = {KEYED: batch.parts}
+            return Block(arrivals, batch.table, [], settled, times, derived=keys)
         args = (arrivals, batch, self.shapes, self._stored)
         keyed = sort and all(shape.run for shape in self.shapes)
         if self._can_head and len(batch) <= self.config.head_rows // 2 and not keyed:
