@@ -19,6 +19,7 @@ from thetajoin.engine.nearest_state import nearest_of_tables
 from thetajoin.engine.one_shot import join_tables
 from thetajoin.engine.serial import SerialIterator
 from thetajoin.errors import OptionError, SchemaError, enough_memory
+from thetajoin.kernels.jit import few_rows
 from thetajoin.planner.aggregates import AggPlan, plan_aggregates
 from thetajoin.planner.plan import Plan, make_plan
 from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
@@ -238,7 +239,8 @@ def joined(left: Any, right: Any, call: JoinCall) -> Any:
         return join_frames(left, right, call)
     kind = _kind(left, call)
     compiled, batches = _prepare(left, right, call, kind)
-    return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
+    with few_rows(sum(batch.num_rows for batch in batches)):
+        return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
 
 
 def explain(
@@ -311,7 +313,8 @@ def _aggregated(left: Any, right: Any, call: JoinCall) -> Any:
         batch.select(schema.names)
         for batch, schema in zip(batches, (config.left_schema, config.right_schema), strict=True)
     ]
-    return from_table(result(config.totals(*needed)), kind)
+    with few_rows(sum(batch.num_rows for batch in batches)):
+        return from_table(result(config.totals(*needed)), kind)
 
 
 def _kind(table: Any, call: JoinCall) -> Kind:
