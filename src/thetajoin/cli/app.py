@@ -95,7 +95,7 @@ def bench(
         str,
         typer.Argument(
             help="engine, joins (--only), aggregates, structures, spark-stream, spark-batch, "
-            "scale-out, partitionings, faults, mutation, soak (--batches), "
+            "scale-out, partitionings, start (--rounds), faults, mutation, soak (--batches), "
             "fuzz (--cases --seed --jobs --spark --first), simulate (--histories --seed --jobs)."
         ),
     ],
@@ -171,3 +171,11 @@ def doctor() -> None:
     from thetajoin.cli.doctor import examine
 
     raise typer.Exit(examine())
+
+
+@app.command()
+def warmup() -> None:
+    """Compile for this processor what ordinary joins need, so that none of them has to wait."""
+    from thetajoin.cli.warmup import warm_up
+
+    warm_up()

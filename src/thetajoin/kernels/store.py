@@ -3,7 +3,7 @@
 Kernels are looked for in a folder that this process may write to, then beside the package (where
 whoever installed it may have compiled them), then among those that came with the wheel. All of it
 is run as code, so an entry is used only where everything that made it is the same: the sources of
-all kernels, Python, numba and LLVM, the processor and the types (`Stamp`), and a digest shows it
+all kernels, Python, numba and LLVM, the processor and the types (`stamp`), and a digest shows it
 whole.
 """
 
@@ -39,8 +39,8 @@ _ENDING = ".kernel"
 def stamp(*versions: str) -> str:
     """A name for all that compiled code depends on besides the processor and the types."""
     digest = hashlib.blake2b(digest_size=10)
-    python = (sys.implementation.cache_tag or "", *map(str, sys.version_info), sys.platform)
-    for word in (*python, str(sys.maxsize), *versions):
+    python = (sys.implementation.cache_tag or sys.version, getattr(sys, "abiflags", ""))
+    for word in (*python, sys.platform, str(sys.maxsize), *versions):
         digest.update(word.encode() + b"\0")
     for package in SOURCES:
         for source in sorted(files(package).iterdir(), key=lambda entry: entry.name):
@@ -143,8 +143,10 @@ def written_to() -> Path | None:
 
 def read_from() -> list[Path]:
     """The folders with kernels compiled for the processor of whoever wrote them."""
-    found = [folder for folder in (written_to(), _beside()) if folder is not None]
-    return list(dict.fromkeys(found))
+    own = written_to()
+    # A folder that the user names is the only one.
+    others = [] if os.environ.get("NUMBA_CACHE_DIR") else [_beside()]
+    return list(dict.fromkeys([*([] if own is None else [own]), *others]))
 
 
 def _candidates() -> Iterator[Path]:
