@@ -20,8 +20,8 @@ import numpy as np
 
 COMPILES = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 FEW_ROWS = 64
-# Seconds of running kernels as Python after which numba would have been the better choice.
-PATIENCE = 0.1
+# Seconds of joining with kernels as Python after which numba would have been the better choice.
+PATIENCE = 0.2
 
 _making = threading.RLock()
 
@@ -109,14 +109,14 @@ def few_rows(rows: int) -> Iterator[None]:
     if _plain.on or rows > FEW_ROWS or _left <= 0 or not COMPILES:
         yield
         return
-    began = time.perf_counter()
+    began = time.thread_time()
     _plain.on = True
     try:
         with np.errstate(all="ignore"):  # integers wrap around, as compiled ones do
             yield
     finally:
         _plain.on = False
-        _left -= time.perf_counter() - began
+        _left -= time.thread_time() - began
 
 
 kernel = partial(_kernel, nogil=True, error_model="numpy")

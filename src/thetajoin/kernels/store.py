@@ -28,6 +28,7 @@ from pathlib import Path
 SOURCES = ("thetajoin.kernels", "thetajoin.lab.kernels")
 PACKAGE = Path(__file__).parent
 READY = PACKAGE / "ready"
+WINDOWS = os.name == "nt"
 UNUSED_DAYS = 30
 # How long to wait for another process that compiles the same kernel, in seconds.
 LONGEST_WAIT = 60.0
@@ -163,7 +164,7 @@ def _beside() -> Path:
 
 
 def _of_user() -> Path:
-    if os.name == "nt":
+    if WINDOWS:
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
