@@ -12,6 +12,7 @@ import contextlib
 import platform
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -99,6 +100,8 @@ class KernelCache(_Cache):
         # Whoever compiles has the others of this host wait for it.
         stack = contextlib.ExitStack()
         folder, name = store.written_to(), self._entry(types, processor)
+        if folder is None:
+            _warn()
         stack.enter_context(store.turn(folder and folder / stamped(), name))
         found = self._load(sig, types, processor, target_context)
         if found is not None:
@@ -144,6 +147,15 @@ class KernelCache(_Cache):
             if found is not None:
                 return found
         return None
+
+
+@cache
+def _warn() -> None:
+    warnings.warn(
+        "thetajoin: no folder for compiled kernels, so each process compiles them anew: "
+        "set NUMBA_CACHE_DIR to one that can be written",
+        stacklevel=2,
+    )
 
 
 def _types(sig: Any) -> str:

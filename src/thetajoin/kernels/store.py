@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 import uuid
-import warnings
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
@@ -122,7 +121,7 @@ def _locked(lock: Path) -> Path | None:
 
 @cache
 def written_to() -> Path | None:
-    """The folder for kernels compiled here; None, with one warning, where none can be written."""
+    """The folder for kernels compiled here; None where none can be written."""
     for folder in _candidates():
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -134,12 +133,7 @@ def written_to() -> Path | None:
     try:
         return private_folder()
     except OSError:
-        warnings.warn(
-            "thetajoin: no folder for compiled kernels, so each process compiles them anew: "
-            "set NUMBA_CACHE_DIR to one that can be written",
-            stacklevel=2,
-        )
-    return None
+        return None
 
 
 def read_from() -> list[Path]:
