@@ -20,6 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 import thetajoin as tj
+from thetajoin.ipc import batch_from_ipc, to_ipc
+from thetajoin.kernels.order import gather, order_among
+from thetajoin.routes.fingerprint import fingerprints
 
 # Few rows lie unsorted, and many are sorted before they are looked up.
 SIZES = (80, 6000)
@@ -99,6 +102,19 @@ def joins() -> Iterator[Callable[[], Any]]:
             tj.FullHistory(),
         ):
             yield partial(_streamed, rows, on, window)
+    yield _packed
+
+
+def _packed() -> None:
+    """What Spark's workers do before and beside the join."""
+    for nulls in (False, True):
+        batch = table(SIZES[-1], 1, nulls=nulls).combine_chunks().to_batches()[0]
+        fingerprints(batch)
+        # What comes from Spark cannot be written to, which is another type to numba.
+        order = fingerprints(batch_from_ipc(to_ipc(batch).to_pybytes())).order()
+    order_among(order, np.arange(0, len(order), 2, dtype=np.int32))
+    for kind, index in product((np.bool_, np.int32, np.int64, np.uint64), (np.int32, np.int64)):
+        gather(np.zeros(len(order), kind), order.astype(index))
 
 
 def _streamed(rows: int, on: str, window: Any) -> None:

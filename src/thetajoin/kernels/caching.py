@@ -78,7 +78,7 @@ def stamped() -> str:
     return store.stamp(numba.__version__, llvmlite.__version__, f"opt {config.OPT}")
 
 
-class KernelCache(_Cache):
+class KernelCache(_Cache):  # type: ignore[misc]
     """One kernel's compiled versions, in the way numba asks for them."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
