@@ -239,8 +239,7 @@ def joined(left: Any, right: Any, call: JoinCall) -> Any:
         return join_frames(left, right, call)
     kind = _kind(left, call)
     compiled, batches = _prepare(left, right, call, kind)
-    with few_rows(sum(batch.num_rows for batch in batches)):
-        return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
+    return from_table(compiled.layout.table(list(_run(compiled, batches))), kind)
 
 
 def explain(
@@ -345,10 +344,15 @@ def _prepare(
 def _run(
     compiled: CompiledJoin, batches: tuple[pa.RecordBatch, pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    if compiled.near_key is not None:
-        yield from nearest_of_tables(compiled, *batches)
-        return
-    yield from join_tables(compiled, *batches)
+    run = join_tables if compiled.near_key is None else nearest_of_tables
+    found = iter(run(compiled, *batches))
+    rows = sum(batch.num_rows for batch in batches)
+    while True:
+        with few_rows(rows):
+            batch = next(found, None)
+        if batch is None:
+            return
+        yield batch
 
 
 def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

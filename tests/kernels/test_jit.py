@@ -24,6 +24,8 @@ calls = {
     "band": lambda: tj.join(few, few, "ABS(l.x - r.x) <= 1"),
     "self": lambda: tj.self_join(few, "l.x < r.x"),
     "nearest": lambda: tj.nearest(few, few, key="x", by="k"),
+    "pieces": lambda: pa.Table.from_batches(tj.join_batches(few, few, "l.x >= r.x")),
+    "query": lambda: tj.sql("SELECT l.s, r.k FROM l JOIN r ON l.x < r.x", l=few, r=few),
 }
 from thetajoin.kernels import jit
 jit._left = 100.0 if sys.argv[1] == "plain" else 0.0
