@@ -345,14 +345,14 @@ def _run(
     compiled: CompiledJoin, batches: tuple[pa.RecordBatch, pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     run = join_tables if compiled.near_key is None else nearest_of_tables
-    found = iter(run(compiled, *batches))
     rows = sum(batch.num_rows for batch in batches)
-    while True:
+    with few_rows(rows):
+        found = iter(run(compiled, *batches))
+        batch = next(found, None)
+    while batch is not None:
+        yield batch
         with few_rows(rows):
             batch = next(found, None)
-        if batch is None:
-            return
-        yield batch
 
 
 def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
