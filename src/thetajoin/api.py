@@ -1,15 +1,16 @@
-"""The functions a user calls; each hands its inputs to the engine that fits them."""
+"""The functions a user calls; each hands its inputs to the engine that fits them.
+
+What a plain join does not need is imported where it is used: it would take longer than the join.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from thetajoin.aggregate.run import AggConfig
-from thetajoin.aggregate.state import result
 from thetajoin.batch.tables import Kind, from_table, kind_of, to_batch
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
@@ -20,10 +21,11 @@ from thetajoin.engine.one_shot import join_tables
 from thetajoin.engine.serial import SerialIterator
 from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.kernels.jit import few_rows
-from thetajoin.planner.aggregates import AggPlan, plan_aggregates
-from thetajoin.planner.plan import Plan, make_plan
-from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
 from thetajoin.window.windows import Window
+
+if TYPE_CHECKING:
+    from thetajoin.planner.aggregates import AggPlan
+    from thetajoin.planner.plan import Plan
 
 SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
 
@@ -266,6 +268,11 @@ def explain(
     >>> tj.explain(here, here, "l.a < r.a").parts[0].kernel
     'ranges'
     """
+    from thetajoin.aggregate.run import AggConfig
+    from thetajoin.planner.aggregates import plan_aggregates
+    from thetajoin.planner.plan import make_plan
+    from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
+
     streaming, engine = False, None
     routing, units = None, DEFAULT_UNITS
     if is_spark(left) or is_spark(right):
@@ -305,6 +312,9 @@ def _aggregated(left: Any, right: Any, call: JoinCall) -> Any:
         from thetajoin.spark.aggregate import aggregate_frames
 
         return aggregate_frames(left, right, call)
+    from thetajoin.aggregate.run import AggConfig
+    from thetajoin.aggregate.state import result
+
     kind = _kind(left, call)
     batches = _batches(left, right, call, kind)
     config = AggConfig.of(call, *(batch.schema for batch in batches))
