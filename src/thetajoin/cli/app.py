@@ -273,7 +273,7 @@ def bench(
     run_benchmark(name, as_json=json, scale=scale, plot=plot, words=context.args)
 
 
-@app.command()
+@app.command(rich_help_panel=MACHINE)
 def warmup() -> None:
     """Compile for this processor what ordinary joins need, so that none of them has to wait."""
     from thetajoin.cli.warmup import warm_up
