@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
@@ -202,3 +203,24 @@ def test_old_versions_are_swept_away(tmp_path):
         os.utime(tmp_path / name, (long_ago, long_ago))
     store._sweep(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "seconds", "said"),
+    [(Terminal, 0.3, 1), (Terminal, 0.0, 0), (io.StringIO, 0.3, 0), (lambda: None, 0.0, 0)],
+)
+def test_a_terminal_that_waits_is_told_once(stream, seconds, said, monkeypatch):
+    caching = pytest.importorskip("thetajoin.kernels.caching")
+    screen = stream()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(caching, "SILENT", 0.05)
+    monkeypatch.setattr(caching, "_has_told", False)
+    for _ in range(2):
+        with caching._told():
+            time.sleep(seconds)
+    assert screen is None or screen.getvalue() == "thetajoin: compiling, once\n" * said
