@@ -33,6 +33,7 @@ UNUSED_DAYS = 30
 LONGEST_WAIT = 60.0
 _DIGEST = 32
 _ENDING = ".kernel"
+KERNELS = f"*{_ENDING}"
 
 
 @cache
