@@ -221,10 +221,13 @@ def take_columns(
 
 
 def _width(type_: pa.DataType) -> int | None:
-    """Bytes of a value of a type whose equal values have the same bytes; None of other types."""
+    """Bytes of a value of a type whose equal values have the same bytes; None of other types.
+
+    A date of 64 bits is compared by its day.
+    """
     t = pa.types
-    plain = t.is_integer(type_) or t.is_temporal(type_)
-    return type_.bit_width // 8 if plain and t.is_primitive(type_) else None
+    plain = t.is_integer(type_) or (t.is_temporal(type_) and not t.is_date64(type_))
+    return _WIDTHS[type_.bit_width]().itemsize if plain and t.is_primitive(type_) else None
 
 
 def _is_text(type_: pa.DataType) -> bool:

@@ -145,11 +145,12 @@ class NearestFinder:
 
     def _find_in_one(self, batch: KeyedBatch) -> Neighbours:
         """The rows that an index gives are the nearest of all, where there is no other."""
-        (rows,) = batch.parts
-        index, nearest = self._index(0, 0), self._nearest
+        (rows,), nearest = batch.parts, self._nearest
         pieces = [(NO_ROWS, NO_ROWS)]
-        for left, positions in self._nearest_in(rows, 0, index, nearest.k, TIES[nearest.ties]):
-            pieces.append((left, gather(index.rid, positions)))
+        for place in self._nearest_first(0):  # none where there are no rows
+            index = self._index(place, 0)
+            for left, positions in self._nearest_in(rows, 0, index, nearest.k, TIES[nearest.ties]):
+                pieces.append((left, gather(index.rid, positions)))
         left, row = (np.concatenate(column) for column in zip(*pieces, strict=True))
         return Neighbours(left, np.zeros(left.size, np.int32), row)
 
