@@ -20,10 +20,6 @@ INSERTION_RUN = 48
 # From so many keys on, they are sorted by their digits, of at most so many bits each.
 RADIX_KEYS = 1 << 11
 DIGIT_BITS = 9
-# Digits are looked at until there are so many bits more than it takes to number the keys; the rest
-# is then sorted by insertion, with so many moves a key at most.
-SPARE_BITS = 2
-SETTLING_MOVES = 1
 NO_KEYS: Int64 = np.zeros(0, np.int64)
 
 
@@ -96,7 +92,12 @@ def _packed_order(
     lows = low, second_low
     shifts = np.uint64(cut), np.uint64(second_bits - cut), np.uint64(index_bits)
     one, two = first.view(np.uint64), second.view(np.uint64)
-    mapper(lambda piece: _pack(one, two, lows, shifts, packed, *piece), mapper.pieces(n))
+
+    def pack(piece: tuple[int, int]) -> None:
+        at = slice(*piece)
+        _pack(one[at], two[at], lows, shifts, packed[at], np.uint64(piece[0]))
+
+    mapper(pack, mapper.pieces(n))
     packed = _sorted(packed, index_bits, bits + second_bits - cut, mapper)
     order = empty(n, np.int32)
     pieces = mapper.pieces(n)
@@ -114,46 +115,38 @@ def _packed_order(
 def _sorted(
     packed: NDArray[np.uint64], index_bits: int, key_bits: int, mapper: Mapper
 ) -> NDArray[np.uint64]:
-    """Keys and positions in order; the positions go up already, so only the keys are looked at.
-
-    Of many different keys the leading digits put nearly all in order, and the rest is mended.
-    """
+    """Keys and positions in order; the positions go up already, so only the keys are looked at."""
     n = packed.size
     if n < RADIX_KEYS:
         packed.sort()
         return packed
-    spare = empty(n, np.uint64)
-    leading = n.bit_length() + SPARE_BITS
-    if leading + DIGIT_BITS <= key_bits:
-        skipped = index_bits + key_bits - leading
-        packed, spare = _by_digits(packed, spare, skipped, leading, mapper)
-        pieces = _between_runs(packed, skipped, mapper.pieces(n))
-        if all(mapper(lambda piece: _settle(packed[slice(*piece)]), pieces)):
-            return packed
-    return _by_digits(packed, spare, index_bits, key_bits, mapper)[0]
+    passes = -(-key_bits // DIGIT_BITS)
+    if not passes:
+        return packed
+    spare, digit_bits = empty(n, np.uint64), -(-key_bits // passes)
+    pieces = mapper.pieces(n)
+    if len(pieces) > 1:
+        return _sorted_on_threads(packed, spare, index_bits, (passes, digit_bits), mapper)
+    moves = _radix_sort(packed, spare, index_bits, passes, digit_bits)
+    return spare if moves % 2 else packed
 
 
-def _by_digits(
+def _sorted_on_threads(
     keys: NDArray[np.uint64],
     spare: NDArray[np.uint64],
     from_bit: int,
-    bits: int,
+    digits: tuple[int, int],
     mapper: Mapper,
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Keys sorted by some of their bits, the lowest digit first, and the array left over.
-
-    NumPy's sort compares: with its vector instructions it is about as fast, and without them five
-    times slower.
-    """
-    passes = -(-bits // DIGIT_BITS)
+) -> NDArray[np.uint64]:
+    """As `_radix_sort` does it: each thread counts and moves the keys of a piece of its own."""
+    passes, digit_bits = digits
     pieces = mapper.pieces(keys.size)
-    digit_bits = -(-bits // max(1, passes))
     mask = np.uint64((1 << digit_bits) - 1)
+    work: list[tuple[Any, ...]]
     for number in range(passes):
         shift = np.uint64(from_bit + number * digit_bits)
         counts = np.zeros((len(pieces), 1 << digit_bits), np.int64)
-        work: list[tuple[Any, ...]]
-        work = [(keys, *at, shift, mask, row) for at, row in zip(pieces, counts, strict=True)]
+        work = [(keys[a:b], shift, mask, row) for (a, b), row in zip(pieces, counts, strict=True)]
         mapper(lambda each: _count_digits(*each), work)
         if counts[:, (keys[0] >> shift) & mask].sum() == keys.size:
             continue
@@ -161,11 +154,11 @@ def _by_digits(
         starts = np.cumsum(counts.T.ravel()).reshape(-1, len(pieces)).T - counts
         starts = np.ascontiguousarray(starts)
         work = [
-            (keys, *at, shift, mask, row, spare) for at, row in zip(pieces, starts, strict=True)
+            (keys[a:b], shift, mask, row, spare) for (a, b), row in zip(pieces, starts, strict=True)
         ]
         mapper(lambda each: _move(*each), work)
         keys, spare = spare, keys
-    return keys, spare
+    return keys
 
 
 def _between_runs(
@@ -185,36 +178,57 @@ def _between_runs(
 
 
 @kernel
-def _count_digits(keys, start, end, shift, mask, counts):
-    for i in range(start, end):
+def _radix_sort(keys, spare, from_bit, passes, digit_bits):
+    """Sort by some digits, the lowest first; how often the keys moved to the other array.
+
+    NumPy's sort compares: with its vector instructions it is about as fast, and without them five
+    times slower.
+    """
+    n = keys.size
+    buckets = 1 << digit_bits
+    mask = np.uint64(buckets - 1)
+    step = np.uint64(digit_bits)
+    counts = np.zeros((passes, buckets), np.int64)
+    for i in range(n):
+        rest = keys[i] >> np.uint64(from_bit)
+        for p in range(passes):
+            counts[p, rest & mask] += 1
+            rest >>= step
+    moves = 0
+    for p in range(passes):
+        shift = np.uint64(from_bit + p * digit_bits)
+        at = counts[p]
+        if at[(keys[0] >> shift) & mask] == n:
+            continue
+        start = 0
+        for bucket in range(buckets):
+            rows = at[bucket]
+            at[bucket] = start
+            start += rows
+        for i in range(n):
+            key = keys[i]
+            bucket = (key >> shift) & mask
+            spare[at[bucket]] = key
+            at[bucket] += 1
+        keys, spare = spare, keys
+        moves += 1
+    return moves
+
+
+@kernel
+def _count_digits(keys, shift, mask, counts):
+    for i in range(keys.size):
         counts[(keys[i] >> shift) & mask] += 1
 
 
 @kernel
-def _move(keys, start, end, shift, mask, at, out):
+def _move(keys, shift, mask, at, out):
     """Put each key where the next one with its digit goes."""
-    for i in range(start, end):
+    for i in range(keys.size):
         key = keys[i]
         digit = (key >> shift) & mask
         out[at[digit]] = key
         at[digit] += 1
-
-
-@kernel
-def _settle(keys):
-    """Sort by insertion what is nearly in order; False if it is not, and more is left to do."""
-    room = SETTLING_MOVES * keys.size
-    for i in range(1, keys.size):
-        key = keys[i]
-        j = i
-        while j > 0 and keys[j - 1] > key:
-            keys[j] = keys[j - 1]
-            j -= 1
-        keys[j] = key
-        room -= i - j
-        if room < 0:
-            return False
-    return True
 
 
 @kernel
@@ -227,18 +241,20 @@ def is_sorted(keys):
 
 
 @kernel
-def _pack(first, second, lows, shifts, packed, start, end):
-    """Two keys' distances from the lowest, one above the other, and the position.
+def _pack(first, second, lows, shifts, packed, base):
+    """Two keys' distances from the lowest, one above the other, and the position from `base` on.
 
     The second one is cut to what leaves room; an empty first one is left out.
     """
     low, second_low = lows
     cut, second_bits, index_bits = shifts
-    for i in range(start, end):
-        both = (second[i] - second_low) >> cut
-        if first.size:
-            both |= (first[i] - low) << second_bits
-        packed[i] = (both << index_bits) | np.uint64(i)
+    if first.size:
+        for i in range(second.size):
+            both = ((first[i] - low) << second_bits) | ((second[i] - second_low) >> cut)
+            packed[i] = (both << index_bits) | (np.uint64(i) + base)
+    else:
+        for i in range(second.size):
+            packed[i] = (((second[i] - second_low) >> cut) << index_bits) | (np.uint64(i) + base)
 
 
 @kernel
