@@ -115,36 +115,24 @@ def _packed_order(
 def _sorted(
     packed: NDArray[np.uint64], index_bits: int, key_bits: int, mapper: Mapper
 ) -> NDArray[np.uint64]:
-    """Keys and positions in order; the positions go up already, so only the keys are looked at."""
+    """Keys and positions in order; the positions go up already, so only the keys are looked at.
+
+    By one digit after the other, the lowest first; each thread counts and moves the keys of a piece
+    of its own. NumPy's sort compares: with its vector instructions it is about as fast, and without
+    them five times slower.
+    """
     n = packed.size
     if n < RADIX_KEYS:
         packed.sort()
         return packed
     passes = -(-key_bits // DIGIT_BITS)
-    if not passes:
-        return packed
-    spare, digit_bits = empty(n, np.uint64), -(-key_bits // passes)
+    digit_bits = -(-key_bits // max(1, passes))
+    keys, spare = packed, empty(n, np.uint64)
     pieces = mapper.pieces(n)
-    if len(pieces) > 1:
-        return _sorted_on_threads(packed, spare, index_bits, (passes, digit_bits), mapper)
-    moves = _radix_sort(packed, spare, index_bits, passes, digit_bits)
-    return spare if moves % 2 else packed
-
-
-def _sorted_on_threads(
-    keys: NDArray[np.uint64],
-    spare: NDArray[np.uint64],
-    from_bit: int,
-    digits: tuple[int, int],
-    mapper: Mapper,
-) -> NDArray[np.uint64]:
-    """As `_radix_sort` does it: each thread counts and moves the keys of a piece of its own."""
-    passes, digit_bits = digits
-    pieces = mapper.pieces(keys.size)
     mask = np.uint64((1 << digit_bits) - 1)
     work: list[tuple[Any, ...]]
     for number in range(passes):
-        shift = np.uint64(from_bit + number * digit_bits)
+        shift = np.uint64(index_bits + number * digit_bits)
         counts = np.zeros((len(pieces), 1 << digit_bits), np.int64)
         work = [(keys[a:b], shift, mask, row) for (a, b), row in zip(pieces, counts, strict=True)]
         mapper(lambda each: _count_digits(*each), work)
@@ -175,44 +163,6 @@ def _between_runs(
                 return [(0, n)]
         cuts.append(at)
     return list(pairwise([*cuts, n]))
-
-
-@kernel
-def _radix_sort(keys, spare, from_bit, passes, digit_bits):
-    """Sort by some digits, the lowest first; how often the keys moved to the other array.
-
-    NumPy's sort compares: with its vector instructions it is about as fast, and without them five
-    times slower.
-    """
-    n = keys.size
-    buckets = 1 << digit_bits
-    mask = np.uint64(buckets - 1)
-    step = np.uint64(digit_bits)
-    counts = np.zeros((passes, buckets), np.int64)
-    for i in range(n):
-        rest = keys[i] >> np.uint64(from_bit)
-        for p in range(passes):
-            counts[p, rest & mask] += 1
-            rest >>= step
-    moves = 0
-    for p in range(passes):
-        shift = np.uint64(from_bit + p * digit_bits)
-        at = counts[p]
-        if at[(keys[0] >> shift) & mask] == n:
-            continue
-        start = 0
-        for bucket in range(buckets):
-            rows = at[bucket]
-            at[bucket] = start
-            start += rows
-        for i in range(n):
-            key = keys[i]
-            bucket = (key >> shift) & mask
-            spare[at[bucket]] = key
-            at[bucket] += 1
-        keys, spare = spare, keys
-        moves += 1
-    return moves
 
 
 @kernel
