@@ -227,7 +227,7 @@ def _width(type_: pa.DataType) -> int | None:
     """
     t = pa.types
     plain = t.is_integer(type_) or (t.is_temporal(type_) and not t.is_date64(type_))
-    return _WIDTHS[type_.bit_width]().itemsize if plain and t.is_primitive(type_) else None
+    return int(type_.bit_width) // 8 if plain and t.is_primitive(type_) else None
 
 
 def _is_text(type_: pa.DataType) -> bool:
