@@ -25,7 +25,7 @@ from thetajoin.engine.parts import Part, Side
 from thetajoin.engine.rows import KeyedBatch
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
-from thetajoin.index.sorted_rows import Mapper
+from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.registry import PO_JOIN
 from thetajoin.window.chain import SEGMENTS, next_merge
 
@@ -100,7 +100,7 @@ class Store:
         times: Int64 | None,
         *,
         arrivals: Arrivals | None = None,
-        mapper: Mapper | None = None,
+        mapper: Mapper = ALONE,
         sort: bool = False,
     ) -> Block:
         """New rows as a block, not yet stored: sorted if there are many, as they came if few.
