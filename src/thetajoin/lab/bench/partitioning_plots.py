@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from thetajoin.bench.harness import Report
+from thetajoin.bench.plots import short
 
 CASES = ("uniform", "zipf", "wind", "prices", "normal")
 MEASURES = {
@@ -102,6 +103,10 @@ def _lines(rows: dict[Any, Any], name: str, case: str, path: Path) -> Path:
 def _saved(figure: Any, path: Path) -> Path:
     import matplotlib.pyplot as plt
 
+    for axes in figure.axes:
+        axes.yaxis.set_major_formatter(lambda value, _: short(value))
+        axes.yaxis.set_minor_formatter("")
+        axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, dpi=90)
     plt.close(figure)
