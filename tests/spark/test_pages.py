@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from docs.notebooks import run_cells, texts
 from docs.snippets import PAGES, ROOT, needs_spark, run_page
+from thetajoin.cli.generate import write_streams
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+
+@pytest.fixture
+def names(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A page's namespace, with this session as its own, and `tmp_path` as the working directory."""
+    monkeypatch.setattr("thetajoin.spark.session.local_session", lambda *_, **__: spark)
+    monkeypatch.chdir(tmp_path)
+    # The JVM has a working directory of its own, that of the process that started it; Spark's
+    # relative paths are below it.
+    jvm, conf = spark._jvm, spark._jsc.hadoopConfiguration()
+    files = jvm.org.apache.hadoop.fs.FileSystem.get(conf)
+    before, provider = files.getWorkingDirectory(), spark.conf.get(PROVIDER)
+    files.setWorkingDirectory(jvm.org.apache.hadoop.fs.Path(str(tmp_path)))
+    yield {"__name__": "page", "spark": spark}
+    for query in spark.streams.active:
+        query.stop()
+    files.setWorkingDirectory(before)
+    spark.conf.set(PROVIDER, provider)
 
 
 @pytest.mark.parametrize(
     "page", filter(needs_spark, PAGES), ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_a_page_does_what_it_shows(
-    page: Path, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("thetajoin.spark.session.local_session", lambda *_, **__: spark)
-    monkeypatch.setattr(spark, "stop", lambda: None)
-    monkeypatch.chdir(tmp_path)
-    before = {key: spark.conf.get(key) for key in (MADE_BY_PAGES)}
-    try:
-        assert run_page(page, tmp_path, {"__name__": "page", "spark": spark}) == []
-    finally:
-        for query in spark.streams.active:
-            query.stop()
-        for key, value in before.items():
-            spark.conf.set(key, value)
+def test_a_page_does_what_it_shows(page: Path, names: dict[str, Any], tmp_path: Path) -> None:
+    if page.name == "README.md":
+        list(write_streams("power", tmp_path, 200, 2, 1.0, 1, overwrite=False))
+        names["schema"] = "id long, ts timestamp, rp double, cp double"
+    assert run_page(page, tmp_path, names) == []
 
 
-MADE_BY_PAGES = ("spark.sql.streaming.stateStore.providerClass",)
+def test_the_notebook_gives_what_it_shows(names: dict[str, Any]) -> None:
+    pytest.importorskip("matplotlib")
+    notebook = ROOT / "docs" / "notebooks" / "stream.ipynb"
+    assert texts(run_cells(notebook, names)) == texts(json.loads(notebook.read_text()))
