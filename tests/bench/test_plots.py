@@ -49,7 +49,9 @@ def test_no_axis_has_an_offset_or_an_exponent(at: list[int], monkeypatch, tmp_pa
     curve = {"title": "t", "x": "rows", "y": "rows a second", "at": at, "lines": lines}
     plots.plot_curves({"made": curve}, tmp_path)
     (axes,) = drawn[0].axes
-    texts = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()]
+    texts = [
+        label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()
+    ]
     assert "5M" in texts or "10M" in texts
     assert not any("e+" in text or "^" in text for text in texts)
     assert axes.yaxis.get_offset_text().get_text() == ""

@@ -5,8 +5,11 @@ A page runs from top to bottom in one namespace and one empty folder:
 - ``python``: comment lines right below a statement are what it prints; below an expression, its
   value. A comment behind an expression is its value as well, with words after a colon if you like.
 - ``pycon``, or a block that begins with ``>>>``: an interactive session.
-- ``console``: lines that begin with ``$`` are commands, the lines below are what they print.
-- ``toml``: must be readable. In any other block, `thetajoin` commands must exist with their options.
+- ``console``: lines that begin with ``$`` are commands, the lines below are what they print. If a
+  file that is not there is shown (``$ cat file``), it is written.
+- ``sh``: every line is a command.
+- ``sql``: runs over the tables that the page has by then. ``toml``: must be readable.
+- In any other block, `thetajoin` commands must exist, and their options.
 - ``<!-- run: code -->`` is run and not shown; ``<!-- not run: reason -->`` keeps the block below it
   from being run; ``<!-- file: name -->`` writes the block below it to a file.
 
@@ -28,7 +31,7 @@ import tokenize
 import tomllib
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,11 @@ _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # what they do in other ways.
 _SET_UP = ("pip", "make", "git", "docker", "podman", "twine", "source", "cd")
 _LONG = ("bench", "demo")
+_QUERY = """
+__import__("thetajoin").sql({!r}, **{{
+    name: table for name, table in globals().items() if hasattr(table, "columns")
+}})
+"""
 
 
 @dataclass(frozen=True)
@@ -58,11 +66,13 @@ def blocks_of(text: str) -> list[Block]:
     """A page's blocks and hidden code, in order."""
     found: list[tuple[int, Block]] = []
     fences = list(_FENCED.finditer(text))
-    notes = [n for n in _NOTE.finditer(text) if not any(f.start() < n.start() < f.end() for f in fences)]
+    inside = [range(fence.start(), fence.end()) for fence in fences]
+    notes = [n for n in _NOTE.finditer(text) if not any(n.start() in span for span in inside)]
     for fence in fences:
         indent, kind, body = fence.groups()
         body = re.sub(f"^{indent}", "", body, flags=re.MULTILINE)
-        above = [n for n in notes if n.end() <= fence.start() and not text[n.end() : fence.start()].strip()]
+        # `x` where the note is below the block.
+        above = [n for n in notes if re.fullmatch(r"\s*", text[n.end() : fence.start()] or "x")]
         about, does = (above[-1][2].strip(), above[-1][1]) if above else ("", "run")
         if does == "not run":
             kind = "not run"
@@ -90,11 +100,18 @@ def needs_spark(page: Path) -> bool:
     )
 
 
-def run_page(page: Path, folder: Path, names: dict[str, Any] | None = None) -> list[str]:
-    """Run a page in `folder`, the working directory; one line for each thing that is not as shown."""
+def run_page(
+    page: Path, folder: Path, names: dict[str, Any] | None = None, *, without: str | None = None
+) -> list[str]:
+    """Run a page in `folder`, the working directory, and tell what is not as shown.
+
+    Blocks with the text `without` in them are left out.
+    """
     names = {"__name__": "page"} if names is None else names
     wrong: list[str] = []
     for block in blocks_of(page.read_text()):
+        if without is not None and without in block.text:
+            continue
         where = f"{page.relative_to(ROOT)}:{block.line}"
         if block.kind == "not run":
             if len(block.about.split()) < 3:
@@ -107,6 +124,10 @@ def run_page(page: Path, folder: Path, names: dict[str, Any] | None = None) -> l
             wrong += _session(block, where, names)
         elif block.kind == "console":
             wrong += _console(block, where, folder)
+        elif block.kind == "sh":
+            wrong += _console(replace(block, text=_prompted(block.text)), where, folder)
+        elif block.kind == "sql":
+            wrong += _python(replace(block, text=_QUERY.format(block.text)), where, names)
         elif block.kind == "toml":
             tomllib.loads(block.text)
         else:
@@ -184,13 +205,21 @@ def _console(block: Block, where: str, folder: Path) -> list[str]:
         while command.endswith("\\"):
             more, _, shown = shown.partition("\n")
             command = command[:-1] + more.strip()
+        words = command.split()
+        if words[0] == "cat" and len(words) == 2 and not (folder / words[1]).exists():
+            (folder / words[1]).write_text(shown)
+            continue
         if _stays_unrun(command):
             wrong += _mentioned(Block("", command, block.line), where)
             continue
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=folder,
-            env={**os.environ, "PATH": f"{_commands(folder)}:{os.environ['PATH']}", "COLUMNS": "100"},
+            env={
+                **os.environ,
+                "PATH": f"{_commands(folder)}:{os.environ['PATH']}",
+                "COLUMNS": "100",
+            },
             capture_output=True,
             text=True,
             check=False,
@@ -201,10 +230,16 @@ def _console(block: Block, where: str, folder: Path) -> list[str]:
     return wrong
 
 
+def _prompted(text: str) -> str:
+    return re.sub(r"^(?=\S)", "$ ", text, flags=re.MULTILINE)
+
+
 def _stays_unrun(command: str) -> bool:
     words = command.split()
-    return words[0] in _SET_UP or words[:3] == ["python", "-m", "venv"] or (
-        words[0] == "thetajoin" and words[1] in _LONG
+    return (
+        words[0] in _SET_UP
+        or words[:3] == ["python", "-m", "venv"]
+        or (words[0] == "thetajoin" and words[1] in _LONG)
     )
 
 
@@ -214,7 +249,7 @@ def _commands(folder: Path) -> Path:
     if not made.exists():
         made.mkdir()
         source = shlex.quote(str(ROOT / "src"))
-        python = f'PYTHONPATH={source} exec {shlex.quote(sys.executable)}'
+        python = f"PYTHONPATH={source} exec {shlex.quote(sys.executable)}"
         for name, call in {
             "thetajoin": f"{python} -c 'from thetajoin.cli import main; main()' \"$@\"",
             "python": f'{python} "$@"',
@@ -237,7 +272,7 @@ def _mentioned(block: Block, where: str) -> list[str]:
         elif name != "bench":
             missing = set(re.findall(r"(?<!\S)\[?(--[a-z][\w-]*)", line)) - known
             wrong += [f"{where}: `thetajoin {name}` has no option {option}" for option in missing]
-        elif line.split()[1] not in _benchmarks():
+        elif line.split()[1] not in {*_benchmarks(), "NAME"}:
             wrong.append(f"{where}: there is no benchmark {line.split()[1]}")
     return wrong
 

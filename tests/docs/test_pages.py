@@ -70,7 +70,8 @@ def test_what_is_not_as_shown_is_found(
 
 
 def test_every_block_has_a_language_or_is_plain_text() -> None:
-    known = {"", "python", "pycon", "console", "toml", "sql", "text", "hidden", "not run", "file"}
+    run = {"python", "pycon", "console", "sh", "toml", "hidden", "file"}
+    known = run | {"", "sql", "text", "not run"}
     for page in PAGES:
         for block in blocks_of(page.read_text()):
             assert block.kind in known, f"{page.name}:{block.line}: ```{block.kind}"

@@ -85,9 +85,9 @@ def plot(report: Report, folder: Path) -> list[Path]:
         ],
     }
     if "spark" in details:
-        panels[f"Tables on Spark: two inequalities,\n{SPARK_ROWS:,} x {SPARK_ROWS:,} rows"] = details[
-            "spark"
-        ]["median"]
+        panels[f"Tables on Spark: two inequalities,\n{SPARK_ROWS:,} x {SPARK_ROWS:,} rows"] = (
+            details["spark"]["median"]
+        )
     names = {"thetajoin": "thetajoin", "duckdb": "DuckDB", "polars": "Polars", "chdb": "chDB"}
     names["duckdb_own_table"] = "DuckDB"
     shown = {
