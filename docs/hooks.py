@@ -53,6 +53,6 @@ def notebook_page(path: Path) -> dict[str, str | bytes]:
                 parts.append(f"![Plot]({picture}){{ .chart }}")
             else:
                 text = "".join(output.get("text", data.get("text/plain", [])))
-                parts.append(f"```text\n{text.rstrip()}\n```")
+                parts.append(f"``` {{ .text .output .no-copy }}\n{text.rstrip()}\n```")
     link = f"[Open this notebook]({SOURCE}docs/notebooks/{path.name})"
     return {f"{path.stem}.md": "\n\n".join([*parts, f"---\n\n{link}"]), **made}
