@@ -53,6 +53,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
+def local_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own for the segment files of a test's units."""
+    from thetajoin.spark import unit_spec
+
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    unit_spec._COMPILED.clear()  # all have one label
+    return tmp_path
+
+
+@pytest.fixture
 def streams(spark: Any, tmp_path: Path) -> Streams:
     """Makes streams from rows, runs queries over them and stops what is left running."""
     return Streams(spark, tmp_path)

@@ -74,6 +74,8 @@ TESTS = (
     "tests/aggregate/test_slides.py",
     "tests/aggregate/test_self_join_agg.py",
     "tests/spark/test_unit.py",
+    "tests/spark/test_unit_files.py",
+    "tests/spark/test_pack.py",
     "src/thetajoin/window",
     "src/thetajoin/engine",
     "src/thetajoin/index",

@@ -14,8 +14,9 @@ from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
-from thetajoin.index.po_join import Mapper, Pairs, PoJoin
-from thetajoin.index.shape import Probe, Shape
+from thetajoin.index.po_join import PoJoin
+from thetajoin.index.shape import Pairs, Probe, Shape
+from thetajoin.index.sorted_rows import Mapper
 
 Flags = NDArray[np.bool_]
 

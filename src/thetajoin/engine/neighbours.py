@@ -30,7 +30,8 @@ from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.parts import View
 from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.index.nearest import TIES, nearest_rows
-from thetajoin.index.po_join import PoJoin, concat_keys
+from thetajoin.index.po_join import PoJoin
+from thetajoin.index.sorted_rows import concat_keys
 from thetajoin.kernels.nearest import ALL, LAST, Wanted
 from thetajoin.kernels.order import gather
 from thetajoin.limits import limits

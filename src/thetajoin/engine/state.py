@@ -26,7 +26,7 @@ from thetajoin.engine.share import Share
 from thetajoin.engine.step import Arrival, Step
 from thetajoin.errors import WindowError
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.po_join import Mapper
+from thetajoin.index.sorted_rows import Mapper
 from thetajoin.limits import limits
 from thetajoin.registry import PO_JOIN, tuner
 from thetajoin.window.windows import CountWindow

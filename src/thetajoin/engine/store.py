@@ -24,7 +24,7 @@ from thetajoin.engine.parts import Part, Side
 from thetajoin.engine.rows import KeyedBatch
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
-from thetajoin.index.po_join import Mapper
+from thetajoin.index.sorted_rows import Mapper
 from thetajoin.registry import PO_JOIN
 from thetajoin.window.chain import SEGMENTS, next_merge
 

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.interval import Interval
-from thetajoin.index.po_join import Pairs, stack
-from thetajoin.index.shape import Probe, Shape
+from thetajoin.index.interval import Interval, stack
+from thetajoin.index.shape import Pairs, Probe, Shape
 from thetajoin.kernels import emit
 
 

@@ -169,3 +169,18 @@ class BytesInterval:
 
 
 AnyInterval = Interval | BytesInterval
+
+
+def stack(
+    intervals: list[Interval], dims: tuple[int, ...], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ends of several keys' intervals as two matrices, open ends as the extremes."""
+    low = np.full((len(dims), size), INT64_MIN, np.int64)
+    high = np.full((len(dims), size), INT64_MAX, np.int64)
+    for at, dim in enumerate(dims):
+        asked = intervals[dim]
+        if asked.low is not None:
+            low[at] = asked.low
+        if asked.high is not None:
+            high[at] = asked.high
+    return low, high

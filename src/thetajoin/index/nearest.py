@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.interval import Interval, interval_of
-from thetajoin.index.po_join import Pairs, PoJoin, Span, stack
-from thetajoin.index.shape import Probe
+from thetajoin.index.interval import Interval, interval_of, stack
+from thetajoin.index.po_join import PoJoin, Span
+from thetajoin.index.shape import Pairs, Probe
 from thetajoin.kernels import emit
 from thetajoin.kernels.memory import empty
 from thetajoin.kernels.nearest import ALL, FIRST, LAST, Around, Rows, Towers, Wanted, pick, pick_one

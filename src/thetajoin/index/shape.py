@@ -13,6 +13,10 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import AnyInterval, Interval
 from thetajoin.kernels.order import gather, is_sorted, order_of
 
+Int32 = NDArray[np.int32]
+# Matches as probe rows and stored rows.
+Pairs = tuple[Int32, Int32]
+
 
 @dataclass(frozen=True)
 class Dim:

@@ -26,7 +26,8 @@ from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
-from thetajoin.index.po_join import Mapper, PoJoin
+from thetajoin.index.po_join import PoJoin
+from thetajoin.index.sorted_rows import Mapper
 from thetajoin.lab import catalog
 from thetajoin.lab.kernels.linked import deal
 from thetajoin.lab.structures.structure import Structure

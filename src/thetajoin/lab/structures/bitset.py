@@ -11,8 +11,7 @@ import numpy as np
 
 from thetajoin.batch.keys import Int64
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.po_join import Pairs
-from thetajoin.index.shape import Probe, Shape
+from thetajoin.index.shape import Pairs, Probe, Shape
 from thetajoin.kernels.order import order_of
 from thetajoin.lab.structures.b_plus_tree import F_B, BTree
 from thetajoin.lab.structures.intersection import Intersection

@@ -13,8 +13,7 @@ import numpy as np
 from thetajoin.batch.keys import Int64
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import scanned
-from thetajoin.index.po_join import Pairs
-from thetajoin.index.shape import Probe, Shape
+from thetajoin.index.shape import Pairs, Probe, Shape
 from thetajoin.lab.structures.structure import Component, Cursors, Int32, Storage, Structure, filled
 
 

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.interval import Interval
-from thetajoin.index.po_join import Pairs, stack
-from thetajoin.index.shape import Probe, Shape
+from thetajoin.index.interval import Interval, stack
+from thetajoin.index.shape import Pairs, Probe, Shape
 from thetajoin.kernels.emit import Out, Shown
 from thetajoin.kernels.order import gather, is_sorted, order_of
 from thetajoin.lab.kernels.linked import emit_linked, put_ring
