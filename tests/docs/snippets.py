@@ -10,8 +10,9 @@ A page runs from top to bottom in one namespace and one empty folder:
 - ``sh``: every line is a command.
 - ``sql``: runs over the tables that the page has by then. ``toml``: must be readable.
 - In any other block, `thetajoin` commands must exist, and their options.
-- ``<!-- run: code -->`` is run and not shown; ``<!-- not run: reason -->`` keeps the block below it
-  from being run; ``<!-- file: name -->`` writes the block below it to a file.
+- ``<!-- run: code -->`` and ``<!-- sh: command -->`` are run and not shown.
+- ``<!-- not run: reason -->`` keeps the block below it from being run, ``<!-- file: name -->``
+  writes it to a file.
 
 ``...`` in shown output stands for anything, and white space counts as one space.
 """
@@ -39,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCED = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
-_NOTE = re.compile(r"<!--\s*(not run|run|file):(.*?)-->", re.DOTALL)
+_NOTE = re.compile(r"<!--\s*(not run|run|sh|file):(.*?)-->", re.DOTALL)
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Commands that change a machine, want the network, or take minutes: continuous integration does
 # what they do in other ways.
@@ -82,9 +83,9 @@ def blocks_of(text: str) -> list[Block]:
             kind = "pycon"
         found.append((fence.start(), Block(kind, body, _line(text, fence.start(3)), about)))
     for note in notes:
-        if note[1] == "run":
-            code = note[2].strip()
-            found.append((note.start(), Block("hidden", code, _line(text, note.start(2)))))
+        if note[1] in ("run", "sh"):
+            kind = "hidden" if note[1] == "run" else "sh"
+            found.append((note.start(), Block(kind, note[2].strip(), _line(text, note.start(2)))))
     return [block for _, block in sorted(found, key=lambda item: item[0])]
 
 
