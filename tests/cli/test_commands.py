@@ -67,7 +67,7 @@ def test_generate_is_seeded(run, tmp_path):
         (["generate", "power", "out", "--matches", "nan"], "matches must be a number"),
         (["generate", "power", "out", "--matches", "inf"], "matches must be a number"),
         (["generate", "power", "out", "--seed", "-1"], "seed must not be below 0"),
-        (["generate", "power", os.devnull, "--rows", "10"], "cannot write to"),
+        (["generate", "power", os.devnull, "--rows", "10"], "is not a folder"),
         (["bench", "engine", "--scale", "0"], "--scale must be a number above 0"),
         (["bench", "engine", "--scale", "nan"], "--scale must be a number above 0"),
         (["bench", "soak", "--plot", "d"], "has no plots"),
@@ -85,6 +85,76 @@ def test_a_mistake_is_one_line(refused, tmp_path, monkeypatch, words, says):
     monkeypatch.chdir(tmp_path)
     assert says in refused(*words)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version(run):
+    from thetajoin import __version__
+
+    assert run("--version") == (0, f"thetajoin {__version__}\n", "")
+
+
+def test_doctor_on_a_bare_machine(run, monkeypatch):
+    """What is missing is named, with what to run, and only what tables need is an error."""
+    from importlib import metadata
+
+    there = metadata.version
+
+    def version(name):
+        if name in absent:
+            raise metadata.PackageNotFoundError(name)
+        return there(name)
+
+    monkeypatch.setattr("thetajoin.cli.doctor.metadata.version", version)
+    absent = {"pyspark", "grpcio", "matplotlib", "polars"}
+    code, out, err = run("doctor")
+    assert (code, err) == (0, "")
+    assert "tables in this process: ready" in out
+    assert "Spark: not ready: pyspark, grpcio missing: run `" in out
+    assert "pip install 'thetajoin[spark]'" in out
+    assert "pip install 'thetajoin[plot]'" in out
+    absent = {"numba"}
+    code, out, err = run("doctor")
+    assert code == 1
+    assert "tables in this process: not ready" in out
+    assert err.startswith("thetajoin: numba missing: run `")
+    assert err.count("\n") == 1
+
+
+COMMANDS = ["run", "explain", "demo", "generate", "doctor", "bench"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(run, command):
+    code, out, err = run(command, "--help")
+    assert (code, err) == (0, "")
+    assert f"Usage: thetajoin {command}" in out
+    if command in ("run", "explain", "generate", "bench"):
+        assert f"thetajoin {command}" in out.split("Example")[1]
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("rnu", "run"), ("expalin", "explain")])
+def test_a_misspelt_command(refused, typed, meant):
+    assert f"Did you mean '{meant}'?" in refused(typed)
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("thetajoin ", {"run", "doctor"}),
+        ("thetajoin be", {"bench"}),
+        ("thetajoin bench eng", {"engine"}),
+        ("thetajoin generate ", {"power", "taxi"}),
+        ("thetajoin run x --format ", {"csv", "parquet"}),
+        ("thetajoin run --ov", {"--overwrite"}),
+    ],
+)
+def test_completion(run, monkeypatch, line, offered):
+    monkeypatch.setenv("_THETAJOIN_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    assert offered <= set(out.split())
 
 
 def test_without_words_there_is_help(run):
@@ -143,6 +213,15 @@ def test_what_the_machine_refuses_is_one_line(refused, monkeypatch, error, says)
 
     monkeypatch.setattr("thetajoin.cli.demo.run_demo", broken)
     assert says in refused("demo")
+
+
+def test_a_warning_is_one_line(run, monkeypatch):
+    import warnings
+
+    monkeypatch.setattr(
+        "thetajoin.cli.demo.run_demo", lambda _: warnings.warn("slow\n[red]", stacklevel=1)
+    )
+    assert run("demo") == (0, "", "thetajoin: warning: slow [red]\n")
 
 
 def test_ctrl_c_is_one_line(run, monkeypatch):

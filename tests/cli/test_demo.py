@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from thetajoin.cli.demo import DemoConfig, _take_folder, brute_force, is_exact
+from thetajoin.cli.demo import DemoConfig, brute_force, is_exact
+from thetajoin.cli.demo_folder import results_folder, write_summary
 from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.spark.session import find_java
 
@@ -69,22 +70,76 @@ def test_is_exact_sees_every_kind_of_mistake(change):
     assert is_exact(left, right, 7, found, counts) == (change == "none")
 
 
+def made(out, text):
+    with results_folder(out):
+        (out / "matches").write_text(text)
+        write_summary(out, {"finished": True})
+
+
+def contents(folder):
+    return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+
+
 def test_only_a_demos_folder_is_replaced(tmp_path):
     out = tmp_path / "out"
-    _take_folder(out)
-    (out / "matches").mkdir()
-    _take_folder(out)
-    assert [path.name for path in out.iterdir()] == ["summary.json"]
+    made(out, "first")
+    made(out, "second")
+    assert (out / "matches").read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
     (out / "summary.json").write_text('{"mine": 1}')
     with pytest.raises(OptionError, match="not a demo's results"):
-        _take_folder(out)
+        made(out, "third")
     assert (out / "summary.json").read_text() == '{"mine": 1}'
+
+
+def broken(out, error):
+    with results_folder(out):
+        (out / "matches").write_text("half")
+        raise error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("full"), SystemExit(1)])
+def test_a_demo_that_is_stopped_leaves_the_earlier_one(tmp_path, error):
+    out = tmp_path / "out"
+    with pytest.raises(type(error)):
+        broken(out, error)
+    assert list(tmp_path.iterdir()) == []
+    made(out, "first")
+    before = contents(out)
+    with pytest.raises(type(error)):
+        broken(out, error)
+    assert contents(out) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_a_failed_demo_has_left_is_kept_beside_it(tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(ThetaJoinError, match=r"^wrong$"):
+        broken(out, ThetaJoinError("wrong"))
+    assert (out / "matches").read_text() == "half"
+    made(out, "first")
+    for _ in range(2):
+        with pytest.raises(ThetaJoinError, match=r"wrong; what it has left is in .*out-failed"):
+            broken(out, ThetaJoinError("wrong"))
+    assert (out / "matches").read_text() == "first"
+    assert (tmp_path / "out-failed" / "matches").read_text() == "half"
+
+
+def test_a_demo_that_was_killed_has_not_lost_the_earlier_one(tmp_path):
+    out = tmp_path / "out"
+    made(out, "first")
+    folder = results_folder(out)
+    folder.__enter__()
+    del folder.gen  # nothing is put away, as if the process had gone
+    with pytest.raises(KeyboardInterrupt):
+        broken(out, KeyboardInterrupt())
+    assert (out / "matches").read_text() == "first"
 
 
 def test_a_file_in_the_way_is_an_error(tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(OptionError, match="is a file"):
-        _take_folder(tmp_path / "out")
+        made(tmp_path / "out", "first")
 
 
 def test_defaults_fill_the_window():

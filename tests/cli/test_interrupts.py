@@ -38,7 +38,7 @@ class Process:
             )
 
     def wait_for(self, text: str) -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 200
         while text not in self.output.read_text():
             assert self.running.poll() is None, self.running.communicate()[1]
             assert time.monotonic() < until, self.output.read_text()
@@ -47,10 +47,10 @@ class Process:
     def interrupt(self) -> None:
         os.killpg(self.running.pid, signal.SIGINT)
 
-    def end(self) -> tuple[int, str]:
+    def end(self, seconds: float = 60) -> tuple[int, str]:
         """The exit code and stderr; what it has started, Spark's JVM, has to end with it."""
         try:
-            _, err = self.running.communicate(timeout=60)
+            _, err = self.running.communicate(timeout=seconds)
             until = time.monotonic() + 30
             while self._others():
                 assert time.monotonic() < until, "a process is left behind"
@@ -128,6 +128,47 @@ def test_one_that_comes_while_python_ends(tmp_path, monkeypatch):
     assert process.end() == (130, STOPPED)
 
 
+def test_generate_leaves_what_was_there(tmp_path):
+    (tmp_path / "s" / "trips").mkdir(parents=True)
+    (tmp_path / "s" / "trips" / "0.parquet").write_text("mine")
+    words = ["--rows", 20_000_000, "--overwrite"]
+    process = Process(tmp_path, "generate", "taxi", "s", *words)
+    until = time.monotonic() + 60
+    while not list((tmp_path / "s").glob(".*.partial/trips")):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    process.interrupt()
+    assert process.end() == (130, STOPPED)
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.glob("s/**/*")] == [
+        "s/trips",
+        "s/trips/0.parquet",
+    ]
+
+
+SWALLOWED = """
+import sys
+from thetajoin.cli import main
+import thetajoin.cli.demo
+
+def run_demo(config):
+    import os, signal
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException as error:
+        {then}
+
+thetajoin.cli.demo.run_demo = run_demo
+sys.argv = ["thetajoin", "demo"]
+main()
+"""
+
+
+@pytest.mark.parametrize("then", ["raise ImportError('numpy') from error", "raise SystemExit(1)"])
+def test_what_it_has_become_on_its_way_does_not_matter(tmp_path, monkeypatch, then):
+    monkeypatch.setattr(sys.modules[__name__], "COMMAND", SWALLOWED.format(then=then))
+    assert Process(tmp_path).end() == (130, STOPPED)
+
+
 def test_a_benchmark(tmp_path):
     process = Process(tmp_path, "bench", "engine", "--scale", "0.5")
     time.sleep(3)
@@ -177,7 +218,10 @@ def test_a_stream_shows_its_rows_until_it_is_stopped(job):
     process = Process(job, "run", "job.toml")
     process.wait_for("first 20 shown")
     process.interrupt()
-    assert process.end() == (130, STOPPED)
+    code, err = process.end()
+    assert (code, err.count("\n")) == (130, 1)
+    assert err.startswith("thetajoin: stopped: ")
+    assert "goes on from here" not in err  # it has no checkpoint
     out = process.output.read_text()
     assert "micro-batch 0: 435 rows" in out
     assert "[red]1[/b]" in out
@@ -192,7 +236,43 @@ def test_twice_in_a_stream(job):
     process.interrupt()
     time.sleep(0.1)
     process.interrupt()
-    assert process.end() == (130, STOPPED)
+    code, err = process.end()
+    assert (code, err.count("\n")) == (130, 1)
+    assert err.startswith("thetajoin: stopped")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_stream_that_was_stopped_goes_on(job):
+    """What is stopped and started again gives each pair once, as if it had never stopped."""
+    text = JOB.replace("count = 50", "count = 1000")
+    text = text.replace('format = "console"', 'path = "out"').replace(
+        "\n[", '\ncheckpoint = "ck"\n[', 1
+    )
+    (job / "job.toml").write_text(text)
+    process = Process(job, "run", "job.toml")
+    until = time.monotonic() + 240
+    while not list((job / "ck" / "commits").glob("[0-9]*")):
+        assert process.running.poll() is None, process.running.communicate()[1]
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    process.interrupt()
+    code, err = process.end()
+    assert (code, err.count("\n")) == (130, 1)
+    assert err.endswith("; the same command goes on from here\n")
+    later = pa.table({"k": range(100, 120), "s": [""] * 20})
+    for side in "ab":
+        parquet.write_table(later, job / side / "1.parquet")
+    now = (job / "job.toml").read_text().replace("100 milliseconds", "available-now")
+    (job / "job.toml").write_text(now)
+    process = Process(job, "run", "job.toml")
+    assert process.end(240) == (0, "")
+    assert "40 rows in" in process.output.read_text()
+    found = parquet.read_table([str(f) for f in (job / "out").glob("*.parquet")])
+    pairs = sorted(zip(found["k"].to_pylist(), found["j"].to_pylist(), strict=True))
+    keys = [*range(30), *range(100, 120)]
+    assert pairs == sorted((a, b) for a in keys for b in keys if a < b)
 
 
 @pytest.mark.spark
@@ -202,7 +282,9 @@ def test_while_spark_starts(job, after):
     process = Process(job, "run", "job.toml")
     time.sleep(after)
     process.interrupt()
-    assert process.end() == (130, STOPPED)
+    code, err = process.end()
+    assert (code, err.count("\n")) == (130, 1)
+    assert err.startswith("thetajoin: stopped")
 
 
 @pytest.mark.spark

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
-from thetajoin.cli.files import read_table, write_table
+from thetajoin.cli.files import read_table
+from thetajoin.cli.results import write_result
 from thetajoin.errors import ThetaJoinError
 
 QUERY = "SELECT a.k, a.s FROM a, b WHERE a.k < b.k AND b.k = 3"
@@ -81,7 +82,9 @@ def test_a_source_is_read_as_its_format_says(folder, run):
 @pytest.mark.parametrize("file", ["o.xls", "o.txt", "o.csv.gz", "o.jsn"])
 def test_other_endings_are_refused(folder, refused, monkeypatch, file):
     monkeypatch.setattr("thetajoin.cli.run.compiled", lambda _: pytest.fail("it ran"))
-    assert "no format has the ending" in refused("run", QUERY, *tables(), "--out", file)
+    said = refused("run", QUERY, *tables(), "--out", file)
+    assert "no format has the ending" in said
+    assert ".parquet, .pq, .csv, .json" in said
 
 
 def test_json_of_every_kind_of_value(tmp_path):
@@ -97,7 +100,7 @@ def test_json_of_every_kind_of_value(tmp_path):
             "e": pa.array(["é\n\x1b", None, None]),
         }
     )
-    write_table(table, tmp_path / "o.json", "json")
+    write_result(table.schema, table.to_batches(), tmp_path / "o.json", "json")
     first, second, third = map(json.loads, (tmp_path / "o.json").read_text().splitlines())
     assert first == {
         "f": "NaN",
@@ -111,8 +114,8 @@ def test_json_of_every_kind_of_value(tmp_path):
     }
     assert (second["f"], third["f"], third["l"]) == ("-Infinity", 1.5, [])
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
-    with pytest.raises(ThetaJoinError, match="two columns are called 'x'"):
-        write_table(twice, tmp_path / "p.json", "json")
+    with pytest.raises(ThetaJoinError, match="two columns called 'x'"):
+        write_result(twice.schema, twice.to_batches(), tmp_path / "p.json", "json")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["o.json"]
 
 
@@ -197,11 +200,11 @@ def test_a_job_says_it_in_its_sink(folder, run, refused):
 def test_a_result_that_cannot_be_written_leaves_the_old_one(folder, refused, monkeypatch):
     (folder / "o.csv").write_text("mine")
 
-    def full(table, path, form):
-        path.write_text("half")
+    def full(self, batch):
+        self._file.write(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("thetajoin.cli.files._write", full)
+    monkeypatch.setattr("thetajoin.cli.results.Writer.write", full)
     said = refused("run", QUERY, *tables(), "--out", "o.csv", "--overwrite")
     assert "No space left" in said
     assert (folder / "o.csv").read_text() == "mine"

@@ -1,5 +1,5 @@
 """The command ``thetajoin``."""
 
-from thetajoin.cli.app import main
+from thetajoin.cli.entry import main
 
 __all__ = ["main"]

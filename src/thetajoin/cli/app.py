@@ -1,173 +1,273 @@
-"""The commands, their options, and how errors reach a terminal."""
+"""The commands, their options and their help."""
 
 from __future__ import annotations
 
-import errno
-import os
-import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
 
-from thetajoin.cli.interrupts import INTERRUPTED, stopped, take_over
-from thetajoin.cli.terminal import complain, say, screen
-from thetajoin.errors import ThetaJoinError, one_line
-
-# The base of all that is wrong with a command's words; typer has it from a copy of click or from
-# click itself, and gives it no name of its own.
-_WordsError: Any = next(k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")
-# Set, it has an error that this program did not expect shown with its traceback.
-TRACEBACK = "THETAJOIN_TRACEBACK"
+from thetajoin.cli.terminal import say, screen
 
 app = typer.Typer(
     name="thetajoin",
-    help="Joins of tables and streams on inequalities: exact, incremental, fast.",
+    help="Join tables and streams on inequalities: exact, incremental, fast.",
+    epilog="Example: thetajoin run \"SELECT * FROM 'a.csv' a JOIN 'b.csv' b ON a.x < b.y\"",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
+JOINS, TRIAL, MACHINE = "Join", "Try it", "This machine"
 
 
-def main() -> None:
-    """Run a command; a user's mistake is one line on stderr and exit code 1."""
-    take_over()
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            # A terminal may have fewer letters than a user's data.
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        words = sys.argv[1:] or ["--help"]
-        ended = app(args=words, prog_name="thetajoin", standalone_mode=False)
-    except ThetaJoinError as error:
-        _fail(str(error))
-    except _WordsError as error:
-        _fail(_about_words(error))
-    except (KeyboardInterrupt, typer.Abort):
-        ended = INTERRUPTED
-    except OSError as error:
-        _fail(_about_system(error))
-    except MemoryError:
-        _fail("there is not enough memory for this")
-    except Exception as error:
-        if os.environ.get(TRACEBACK):
-            raise
-        _fail(f"unexpected {type(error).__name__}: {error} ({TRACEBACK}=1 shows where)")
-    if ended == INTERRUPTED:
-        stopped()
-    sys.exit(ended if isinstance(ended, int) else 0)
+class Format(StrEnum):
+    """How a result is shown or written."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+    arrow = "arrow"
 
 
-def _fail(message: str) -> NoReturn:
-    complain(one_line(message))
-    sys.exit(1)
+def _version(wanted: bool) -> None:
+    if wanted:
+        from thetajoin import __version__
+
+        say(screen(), f"thetajoin {__version__}")
+        raise typer.Exit
 
 
-def _about_words(error: Any) -> str:
-    command = error.ctx.command_path if getattr(error, "ctx", None) is not None else "thetajoin"
-    return f"{error.format_message().rstrip('.')} (see {command} --help)"
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None: ...
 
 
-def _about_system(error: OSError) -> str:
-    if error.errno == errno.ENOSPC:
-        return f"no space is left on the disk{f' of {error.filename}' if error.filename else ''}"
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+def _benchmarks() -> list[str]:
+    from thetajoin.cli.benchmarks import NAMES
+
+    return list(NAMES)
 
 
-@app.command()
-def demo(
-    rows: Annotated[int, typer.Option(help="Rows of each stream.")] = 200_000,
-    window: Annotated[int, typer.Option(help="Rows of each side in the window.")] = 25_000,
-    batches: Annotated[int, typer.Option(help="Micro-batches.")] = 10,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("thetajoin-demo"),
+_TABLES = typer.Option(
+    "--table",
+    metavar="NAME=FILE",
+    help="A file under the name that the query has for it; once for each.",
+)
+_JOB_HELP = "A query, a .sql file, a job file (.toml), or - for a query that is piped in."
+_OVERWRITE = "Replace what is there."
+_SEED = "The same seed gives the same rows."
+
+
+@app.command(rich_help_panel=JOINS)
+def run(
+    job: Annotated[str, typer.Argument(metavar="QUERY", help=_JOB_HELP, show_default=False)],
+    table: Annotated[list[str] | None, _TABLES] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the result here: .parquet, .csv, .json or .arrow. - is stdout.",
+        ),
+    ] = None,
+    form: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="On stdout: table (unless told), csv, json, parquet or arrow. With --out, the "
+            "format where FILE's ending is not to decide.",
+        ),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="The same as --format json: an object a line.")
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Stop after N rows. A table shows 20 unless told.",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=_OVERWRITE)] = False,
 ) -> None:
-    """Join two streams of power readings on Spark and check the result."""
+    """Run a query over files, or a job file over files and streams.
+
+    A query names its files in quotes: Parquet, CSV, JSON (an object a line),
+    Arrow, a folder of Parquet files, or a pattern. '-' is what is piped in.
+
+    Examples:
+
+      thetajoin run "SELECT * FROM 'a.parquet' a JOIN 'b.csv' b ON a.x < b.y"
+      thetajoin run query.sql --table a=a.csv --table 'b=b/*.csv'
+      thetajoin run query.sql --out result.parquet
+      thetajoin run query.sql --json --limit 100 | jq .x
+      zcat b.csv.gz | thetajoin run "SELECT a.x FROM 'a.csv' a, '-' b WHERE ..."
+      thetajoin run job.toml
+    """
+    from thetajoin.cli.run import job_of, run_job
+    from thetajoin.errors import OptionError
+
+    if json and form not in (None, Format.json):
+        raise OptionError(f"--json and --format {form} contradict each other: leave one out")
+    wanted = "json" if json else None if form is None else form.value
+    given = job_of(job, table or [], out, form=wanted, limit=limit, overwrite=overwrite)
+    run_job(given, screen())
+
+
+@app.command(rich_help_panel=JOINS)
+def explain(
+    left: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY|FILE", show_default=False, help="A file; or what thetajoin run takes."
+        ),
+    ],
+    right: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", show_default=False, help="Another file, or the same."),
+    ] = None,
+    on: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONDITION", show_default=False, help='Such as "l.a < r.a AND l.b > r.b".'
+        ),
+    ] = "",
+    how: Annotated[str, typer.Option(help="inner, left, right, full, semi or anti.")] = "inner",
+    table: Annotated[list[str] | None, _TABLES] = None,
+) -> None:
+    """Show how a query, a job or a join of two files would be done.
+
+    Examples:
+
+      thetajoin explain "SELECT * FROM 'a.csv' a JOIN 'b.csv' b ON a.x < b.y"
+      thetajoin explain job.toml
+      thetajoin explain a.parquet b.csv "l.x < r.y"
+    """
+    import thetajoin as tj
+    from thetajoin.cli.files import read_table
+    from thetajoin.cli.run import compiled, job_of
+    from thetajoin.cli.terminal import working
+    from thetajoin.engine.layout import parse_how
+
+    if right is None:
+        plan = compiled(job_of(left, table or [])).explain()
+    else:
+        with working("reading"):
+            tables = read_table(Path(left)), read_table(right)
+            plan = tj.explain(*tables, on, how=parse_how(how))
+    for line in str(plan).splitlines():
+        say(screen(), line)
+
+
+@app.command(rich_help_panel=TRIAL)
+def demo(
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows of each stream.")] = 200_000,
+    window: Annotated[
+        int, typer.Option(metavar="N", help="Rows of each side in the window.")
+    ] = 25_000,
+    batches: Annotated[int, typer.Option(metavar="N", help="Micro-batches.")] = 10,
+    seed: Annotated[int, typer.Option(metavar="N", help=_SEED)] = 1,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the results.")] = Path(
+        "thetajoin-demo"
+    ),
+) -> None:
+    """Join two streams of power readings on Spark and check the result.
+
+    It takes about a minute, and leaves the matches, a summary and a plot in a
+    folder. An earlier demo's folder is replaced when this one has finished.
+    """
     from thetajoin.cli.demo import DemoConfig, run_demo
 
     run_demo(DemoConfig(out, rows, window, batches, seed))
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(rich_help_panel=TRIAL)
+def generate(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            show_default=False,
+            help="power (two streams) or taxi (one).",
+            autocompletion=lambda: ["power", "taxi"],
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Argument(metavar="FOLDER", show_default=False, help="Where to write.")
+    ],
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows of each stream.")] = 1_000_000,
+    files: Annotated[int, typer.Option(metavar="N", help="Files of each stream.")] = 10,
+    matches: Annotated[
+        float, typer.Option(metavar="X", help="Matches a row in a window of all rows.")
+    ] = 10.0,
+    seed: Annotated[int, typer.Option(metavar="N", help=_SEED)] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=_OVERWRITE)] = False,
+) -> None:
+    """Write streams to try things with, as folders of Parquet files.
+
+    They are those of the SPO-Join paper's queries: the power readings of two
+    data centres (Q1), or taxi trips (Q2).
+
+    Example:
+
+      thetajoin generate power streams --rows 100000
+    """
+    from thetajoin.cli.generate import write_streams
+    from thetajoin.cli.terminal import working
+
+    with working(f"writing {rows:,} rows a stream"):
+        folders = write_streams(kind, out, rows, files, matches, seed, overwrite=overwrite)
+    for folder in folders:
+        say(screen(), folder)
+
+
+@app.command(rich_help_panel=MACHINE)
+def doctor() -> None:
+    """Say what this machine has, what is missing, and what it would be for."""
+    from thetajoin.cli.doctor import examine
+
+    raise typer.Exit(examine())
+
+
+@app.command(
+    rich_help_panel=MACHINE,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
 def bench(
     context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            autocompletion=_benchmarks,
             help="engine, joins (--only), aggregates, structures, spark-stream, spark-batch, "
             "scale-out, partitionings, faults, mutation, soak (--batches), "
-            "fuzz (--cases --seed --jobs --spark --first), simulate (--histories --seed --jobs)."
+            "fuzz (--cases --seed --jobs --spark --first), simulate (--histories --seed --jobs).",
         ),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    scale: Annotated[float, typer.Option(help="Shrink the tables for a quick look.")] = 1.0,
-    plot: Annotated[Path | None, typer.Option(help="Folder for plots of the figures.")] = None,
+    scale: Annotated[
+        float, typer.Option(metavar="X", help="Shrink the tables for a quick look, to 0.1 say.")
+    ] = 1.0,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder for plots of the figures.")
+    ] = None,
 ) -> None:
-    """Run a benchmark: ratios against peers in the same run."""
+    """Run a benchmark: ratios against peers in the same run.
+
+    Targets are for tables of full size, so they are shown without --scale only.
+
+    Example:
+
+      thetajoin bench engine --scale 0.1
+    """
     from thetajoin.cli.benchmarks import run_benchmark
 
     run_benchmark(name, as_json=json, scale=scale, plot=plot, words=context.args)
-
-
-_TABLES = typer.Option(help="NAME=FILE, a table of the query; once for each.")
-_OUT = "File for the result of a query; its ending says which format: parquet, csv, json, arrow."
-_OVERWRITE = "Replace what is there."
-
-
-@app.command()
-def run(
-    job: Annotated[str, typer.Argument(help="A job file (.toml), a query, or a .sql file.")],
-    table: Annotated[list[str] | None, _TABLES] = None,
-    out: Annotated[Path | None, typer.Option(help=_OUT)] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=_OVERWRITE)] = False,
-) -> None:
-    """Run a job file, or a query over files."""
-    from thetajoin.cli.run import job_of, run_job
-
-    run_job(job_of(job, table or [], out, overwrite=overwrite), screen())
-
-
-@app.command()
-def explain(
-    left: Annotated[str, typer.Argument(help="A file; or a job (.toml), a query, a .sql file.")],
-    right: Annotated[Path | None, typer.Argument(help="Another file, or the same.")] = None,
-    on: Annotated[str, typer.Argument(help='E.g. "l.a < r.a AND l.b > r.b".')] = "",
-    how: Annotated[str, typer.Option(help="inner, left, right, full, semi or anti.")] = "inner",
-    table: Annotated[list[str] | None, _TABLES] = None,
-) -> None:
-    """Show how a join of two files, a job or a query would be done."""
-    import thetajoin as tj
-    from thetajoin.cli.files import read_table
-    from thetajoin.cli.run import compiled, job_of
-
-    if right is None:
-        plan = compiled(job_of(left, table or [], None)).explain()
-    else:
-        plan = tj.explain(read_table(Path(left)), read_table(right), on, how=how)
-    for line in str(plan).splitlines():
-        say(screen(), line)
-
-
-@app.command()
-def generate(
-    kind: Annotated[str, typer.Argument(help="power (Q1: two streams) or taxi (Q2: one).")],
-    out: Annotated[Path, typer.Argument(help="Folder to write Parquet files into.")],
-    rows: Annotated[int, typer.Option(help="Rows of each stream.")] = 1_000_000,
-    files: Annotated[int, typer.Option(help="Files of each stream.")] = 10,
-    matches: Annotated[float, typer.Option(help="Matches a row in a window of all rows.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=_OVERWRITE)] = False,
-) -> None:
-    """Write the streams of the SPO-Join paper's queries as Parquet files."""
-    from thetajoin.cli.generate import write_streams
-
-    for path in write_streams(kind, out, rows, files, matches, seed, overwrite=overwrite):
-        say(screen(), path)
-
-
-@app.command()
-def doctor() -> None:
-    """Check this machine: Python, Java, Spark, memory, versions."""
-    from thetajoin.cli.doctor import examine
-
-    raise typer.Exit(examine())

@@ -78,7 +78,7 @@ def run_benchmark(
     if as_json:
         print(report.to_json())
     else:
-        show(report)
+        show(report, scale)
 
 
 def _own_options(
@@ -108,15 +108,20 @@ def _own_options(
     return found
 
 
-def show(report: Report) -> None:
-    """The figures as a table a person can read."""
-    table = Table(title=f"thetajoin bench {report.name}", title_justify="left")
+def show(report: Report, scale: float = 1.0) -> None:
+    """The figures as a table a person can read; targets are those of tables of full size."""
+    targets = report.targets if scale == 1 else {}
+    name = f"thetajoin bench {report.name}"
+    table = Table(
+        title=literal(name if scale == 1 else f"{name} --scale {scale:g}"), title_justify="left"
+    )
     table.add_column("figure")
     table.add_column("measured", justify="right")
-    table.add_column("target", justify="right")
+    if targets:
+        table.add_column("target", justify="right")
     for key, value in report.figures.items():
         shown = "not measured" if value is None else f"{value:.3g}"
-        table.add_row(literal(key), shown, literal(report.targets.get(key, "")))
+        table.add_row(literal(key), shown, *([literal(targets.get(key, ""))] if targets else []))
     screen().print(table)
     for name, details in report.details.items():
         if not isinstance(details, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import shutil
 import tempfile
 import threading
@@ -23,8 +22,9 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from thetajoin.cli.demo_folder import results_folder, write_summary
 from thetajoin.cli.generate import write_streams
-from thetajoin.cli.terminal import say, screen
+from thetajoin.cli.terminal import megabytes, say, screen, working
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 ON = "l.rp < r.rp AND l.cp > r.cp"
 SCHEMA = "id long, ts timestamp, rp double, cp double"
-MADE_BY = "thetajoin demo"
 MATCHES_A_ROW = 5.0
 MOST_CORES = 8
 SHOWN = 8  # batches on the terminal at once
@@ -70,30 +69,34 @@ def run_demo(config: DemoConfig) -> None:
             f"the demo needs Spark: pip install 'thetajoin[spark]' ({error})"
         ) from error
     java = session.find_java()
-    console = screen()
-    _take_folder(config.out)
+    with results_folder(config.out):
+        _run(config, session, java, screen())
+
+
+def _run(config: DemoConfig, session: Any, java: Any, console: Console) -> None:
     scratch = Path(tempfile.mkdtemp(prefix="thetajoin-demo-"))
     try:
         say(console, f"two streams of {config.rows:,} power readings, {config.batches} files each")
-        made = write_streams(
-            "power",
-            config.out / "streams",
-            config.rows,
-            config.batches,
-            MATCHES_A_ROW,
-            config.seed,
-            window=config.window,
-        )
-        folders = list(made)
+        with working("writing them"):
+            folders = write_streams(
+                "power",
+                config.out / "streams",
+                config.rows,
+                config.batches,
+                MATCHES_A_ROW,
+                config.seed,
+                window=config.window,
+            )
         cores = min(available_cores(), MOST_CORES)
         say(console, f"starting Spark on {cores} cores with Java {java.version} ({java.source})")
-        spark = session.local_session(
-            cores,
-            memory="2g",
-            settings={**session.LOCAL_CHECKPOINTS, **session.NARROW_ROWS},
-            scratch=scratch,
-            log=config.out / "spark.log",
-        )
+        with working("starting Spark"):
+            spark = session.local_session(
+                cores,
+                memory="2g",
+                settings={**session.LOCAL_CHECKPOINTS, **session.NARROW_ROWS},
+                scratch=scratch,
+                log=config.out / "spark.log",
+            )
         try:
             say(console, f"joining on  {ON}  over the last {config.window:,} rows of each side")
             progress, seconds = _join(console, spark, config, folders, scratch)
@@ -104,44 +107,14 @@ def run_demo(config: DemoConfig) -> None:
         exact, expected = _checked(console, config, folders, found)
         summary = _summary(config, progress, seconds, found.num_rows, expected, exact)
         summary |= {"spark": version, "java": java.version, "cores": cores}
-        _write_json(config.out, summary)
+        write_summary(config.out, summary)
         if not exact:
             raise ThetaJoinError(
                 f"the result is wrong: {found.num_rows:,} pairs, brute force finds {expected:,}"
             )
         _finish(console, config, summary, progress)
-    except BaseException as error:
-        if not isinstance(error, ThetaJoinError):
-            shutil.rmtree(config.out, ignore_errors=True)
-        raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-# The results folder.
-
-
-def _take_folder(out: Path) -> None:
-    """Make the results folder; an old one goes only if a demo has made it."""
-    if out.exists() and not out.is_dir():
-        raise OptionError(f"{out} is a file: choose another folder with --out")
-    if out.is_dir() and any(out.iterdir()):
-        try:
-            ours = json.loads((out / "summary.json").read_text()).get("made_by") == MADE_BY
-        except (OSError, ValueError, AttributeError):
-            ours = False
-        if not ours:
-            raise OptionError(f"{out} is not a demo's results: choose another folder with --out")
-        shutil.rmtree(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        _write_json(out, {"made_by": MADE_BY, "finished": False})
-    except OSError as error:
-        raise OptionError(f"cannot write to {out}: {error.strerror}") from error
-
-
-def _write_json(out: Path, summary: dict[str, Any]) -> None:
-    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
 
 
 # The streaming query.
@@ -238,7 +211,7 @@ def show(seen: list[JoinProgress], batches: int, elapsed: float) -> Group:
             f"{p.rows_per_s:,.0f}",
             f"{p.matches:,}",
             f"{p.window_rows:,}",
-            _size(p.state_bytes),
+            megabytes(p.state_bytes),
             f"{p.cache_hits}/{p.cache_hits + p.cache_misses}",
             str(p.late_rows),
             f"{p.batch_ms / 1000:.1f} s",
@@ -265,8 +238,8 @@ def show(seen: list[JoinProgress], batches: int, elapsed: float) -> Group:
             f"{unit.matches:,}",
             f"{unit.window_left + unit.window_right:,}",
             str(unit.segments),
-            _size(unit.index_bytes),
-            _size(unit.state_bytes),
+            megabytes(unit.index_bytes),
+            megabytes(unit.state_bytes),
             unit.origin,
             f"{unit.ms:,.0f} ms",
         )
@@ -276,10 +249,6 @@ def show(seen: list[JoinProgress], batches: int, elapsed: float) -> Group:
 def steady_rate(seen: list[JoinProgress]) -> float:
     """Rows a second of the median micro-batch, without the first, which starts the workers."""
     return median([p.rows_per_s for p in seen[1:] or seen])
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count >= 1_000_000 else f"{count / 1e3:,.1f} kB"
 
 
 # The check, with nothing of the join's in it.
@@ -381,7 +350,6 @@ def _summary(
     exact: bool,
 ) -> dict[str, Any]:
     return {
-        "made_by": MADE_BY,
         "finished": True,
         "condition": ON,
         "window": f"CountWindow({config.window})",

@@ -1,13 +1,20 @@
-"""What this machine has: versions, Java, memory."""
+"""What this machine has, what is missing, and what that would be for."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import platform
+import shutil
+import sys
+import tempfile
 from importlib import metadata
+from pathlib import Path
 
-from rich.table import Table
+from rich.console import Console
 
-from thetajoin.cli.terminal import literal, screen
+from thetajoin import __version__
+from thetajoin.cli.terminal import complain, grid, say, screen
 from thetajoin.engine.machine import available_cores, memory_bytes
 from thetajoin.errors import ThetaJoinError
 from thetajoin.spark.session import find_java
@@ -23,36 +30,95 @@ SPARK = (
     "googleapis-common-protos",
     "zstandard",
 )
-OPTIONAL = ("matplotlib", "polars", "duckdb", "chdb")
+OTHERS = {
+    "pandas": "pandas tables in and out",
+    "polars": "Polars tables in and out",
+    "duckdb": "DuckDB relations as inputs, a peer in benchmarks",
+    "matplotlib": "the demo's and the benchmarks' plots: pip install 'thetajoin[plot]'",
+    "chdb": "a peer in benchmarks",
+}
 ENOUGH = 4 << 30  # bytes of memory for Spark
+OK, MISSING = "ok", "missing"
 
 
 def examine() -> int:
     """Print what is here; 0 if the embedded engine can run, 1 if something it needs is missing."""
-    table = Table(title="thetajoin doctor", title_justify="left")
-    for column in ("what", "found", ""):
-        table.add_column(column)
-    missing = 0
-    table.add_row("Python", platform.python_version(), "ok")
-    for name in (*NEEDED, *SPARK, *OPTIONAL):
-        try:
-            table.add_row(name, metadata.version(name), "ok")
-        except metadata.PackageNotFoundError:
-            needed = name in NEEDED
-            missing += needed
-            verdict = "needed" if needed else "optional"
-            table.add_row(name, "not installed", "for Spark" if name in SPARK else verdict)
+    console = screen()
+    missing = [name for name in NEEDED if _version(name) is None]
+    without = [name for name in SPARK if _version(name) is None]
+    rows = [*_machine(), *((name, _version(name) or MISSING, "needed") for name in NEEDED)]
+    _show(console, "tables in this process", rows)
+    java, java_row = _java()
+    packages = [(name, _version(name) or MISSING, "") for name in SPARK]
+    _show(console, "streams and tables on Spark", [java_row, *packages])
+    _show(console, "optional", [(n, _version(n) or MISSING, use) for n, use in OTHERS.items()])
+    say(console, f"tables in this process: {'not ready' if missing else 'ready'}")
+    install = f"run `{sys.executable} -m pip install 'thetajoin[spark]'`"
+    lacking = [f"{', '.join(without)} missing: {install}"] if without else []
+    lacking += [] if java is None else [java]
+    say(console, f"Spark: {'not ready: ' + '; '.join(lacking) if lacking else 'ready'}")
+    if missing:
+        complain(
+            f"{', '.join(missing)} missing: run `{sys.executable} -m pip install thetajoin` again"
+        )
+    return 1 if missing else 0
+
+
+def _show(console: Console, title: str, rows: list[tuple[str, str, str]]) -> None:
+    table = grid(("what", "found", ""), rows)
+    table.title, table.title_justify = title, "left"
+    for column in table.columns:
+        column.overflow = "fold"  # a path that is cut is of no use
+    console.print(table)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _machine() -> list[tuple[str, str, str]]:
+    memory = memory_bytes()
+    found = "this platform does not say" if memory is None else f"{memory / 2**30:.1f} GiB"
+    little = memory is not None and memory < ENOUGH
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    return [
+        ("thetajoin", __version__, str(Path(__file__).parent.parent)),
+        ("Python", platform.python_version(), sys.executable),
+        ("system", platform.platform(terse=True), platform.machine()),
+        ("cores", str(available_cores()), OK),
+        ("memory", found, "little for Spark" if little else OK),
+        ("temporary files", f"{free / 2**30:.1f} GiB free", tempfile.gettempdir()),
+        _kernels(),
+    ]
+
+
+def _kernels() -> tuple[str, str, str]:
+    """Where compiled kernels are kept: the first process compiles them, later ones load them."""
+    what = "compiled kernels"
+    if importlib.util.find_spec("numba") is None:
+        return what, MISSING, "numba is not installed"
+    from thetajoin.kernels import search
+
+    paths = [
+        getattr(getattr(kernel, "stats", None), "cache_path", None)
+        for kernel in vars(search).values()
+    ]
+    folder = next((Path(path) for path in paths if path), None)
+    if folder is None:
+        return what, "not kept", "every process compiles them: set NUMBA_CACHE_DIR to a folder"
+    files = [file.stat().st_size for file in folder.glob("*.nbc")] if folder.is_dir() else []
+    writable = os.access(next(p for p in (folder, *folder.parents) if p.exists()), os.W_OK)
+    found = f"{sum(files) / 1e6:.1f} MB" if files else "none yet"
+    return what, found, f"{folder}{'' if writable else ', which may not be written to'}"
+
+
+def _java() -> tuple[str | None, tuple[str, str, str]]:
+    """What is wrong with Java, if anything, and its row."""
     try:
         java = find_java()
-        table.add_row("Java", literal(f"{java.version} ({java.source}: {java.home})"), "ok")
     except ThetaJoinError as error:
-        table.add_row("Java", "not found", literal(error))
-    table.add_row("cores", str(available_cores()), "ok")
-    memory = memory_bytes()
-    if memory is None:
-        table.add_row("memory", "this platform does not say", "")
-    else:
-        enough = "ok" if memory >= ENOUGH else "little for Spark"
-        table.add_row("memory", f"{memory / 2**30:.1f} GiB", enough)
-    screen().print(table)
-    return 1 if missing else 0
+        return str(error), ("Java", "not found", "")
+    return None, ("Java", f"{java.version}", f"{java.source}: {java.home}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from thetajoin.bench.data import correlated
+from thetajoin.cli.files import real
+from thetajoin.cli.places import check_writable
 from thetajoin.errors import OptionError, nearest
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -67,12 +70,13 @@ def write_streams(
     *,
     window: int | None = None,
     overwrite: bool = False,
-) -> Iterator[Path]:
+) -> list[Path]:
     """Write each stream of a kind into a folder of its own; gives the folders.
 
     About `matches` rows of a `window` (all rows unless told) match a row of the other stream. Files
     are a second of age apart: Spark's file source reads the oldest first. A folder that holds files
-    is refused, or emptied of Parquet files with `overwrite`: old ones would be rows of the stream.
+    is refused: old ones would be rows of the stream. With `overwrite` its Parquet files go when all
+    new ones are written.
     """
     if kind not in STREAMS:
         raise OptionError(f"no streams {kind!r}: {nearest(kind, STREAMS)}")
@@ -83,26 +87,40 @@ def write_streams(
     if seed < 0:
         raise OptionError(f"seed must not be below 0, not {seed}")
     names, make = STREAMS[kind]
-    for name in names:
-        _make_folder(out / name, overwrite)
+    folders = [out / name for name in names]
+    for folder in folders:
+        _check_folder(folder, overwrite)
     begun = time.time() - files
-    for at, name in enumerate(names):
-        folder = out / name
-        table = make(rows, window or rows, matches, seed * 1000 + at)
-        edges = np.linspace(0, rows, files + 1).astype(int)
-        for number, (start, end) in enumerate(pairwise(edges)):
-            path = folder / f"{number:05d}.parquet"
-            parquet.write_table(table.slice(start, end - start), path)
-            os.utime(path, (begun + number, begun + number))
-        yield folder
-
-
-def _make_folder(folder: Path, overwrite: bool) -> None:
+    partial = out / f".{os.getpid()}.partial"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()) and not overwrite:
-            raise OptionError(f"{folder} has files: choose another folder, or add --overwrite")
-        for old in folder.glob("*.parquet"):
-            old.unlink()
-    except OSError as error:
-        raise OptionError(f"cannot write to {folder}: {error.strerror}") from error
+        for at, name in enumerate(names):
+            (partial / name).mkdir(parents=True)
+            table = make(rows, window or rows, matches, seed * 1000 + at)
+            edges = np.linspace(0, rows, files + 1).astype(int)
+            for number, (start, end) in enumerate(pairwise(edges)):
+                path = partial / name / f"{number:05d}.parquet"
+                parquet.write_table(table.slice(start, end - start), path)
+                os.utime(path, (begun + number, begun + number))
+        for folder in folders:
+            _take_over(folder, partial / folder.name)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        with suppress(OSError):
+            out.rmdir()  # if it is empty, because this was stopped
+    return folders
+
+
+def _check_folder(folder: Path, overwrite: bool) -> None:
+    """Refuse a folder that cannot be written, or that has files."""
+    check_writable(real(folder), folder)
+    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+        raise OptionError(f"{folder} has files: choose another folder, or add --overwrite")
+
+
+def _take_over(folder: Path, new: Path) -> None:
+    """Move new files in, for those that are there."""
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.parquet"):
+        old.unlink()
+    for file in sorted(new.iterdir()):
+        os.replace(file, folder / file.name)

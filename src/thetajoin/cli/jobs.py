@@ -8,7 +8,7 @@ checkpoint = "ck"          # streams only
 trigger = "10 seconds"     # or "available-now"; streams only
 
 [sources.dc1]
-path = "dc1"               # a file, a folder of Parquet files, or a pattern of files
+path = "dc1"               # a file, a folder or a pattern of files
 stream = true              # read as it grows, on Spark
 watermark = "ts 10 seconds"
 
@@ -30,12 +30,25 @@ mode = "append"            # or update, with format = "console"; streams only
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from thetajoin.cli.files import FORMATS, format_of, found
-from thetajoin.errors import OptionError, nearest
+import pyarrow as pa
+
+from thetajoin.cli.files import (
+    FORMATS,
+    STDIN,
+    files_of,
+    format_of,
+    found,
+    input_format,
+    missing,
+    read_stdin,
+)
+from thetajoin.cli.named_files import named_files
+from thetajoin.errors import OptionError, SchemaError, nearest
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
 
 _KEYS: dict[str, dict[str, type]] = {
@@ -53,22 +66,27 @@ _KEYS: dict[str, dict[str, type]] = {
 }
 _SPARK_FORMATS = ("parquet", "csv", "json")
 CONSOLE = "console"
+TABLE = "table"
 NOW = "available-now"
 
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """A table that the query names."""
+    """A table that the query names; without a format every file's ending says its own."""
 
     path: Path
-    format: str
+    format: str | None = None
     stream: bool = False
     watermark: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
 class Job:
-    """A checked job file."""
+    """A checked job.
+
+    sink: the file or folder to write; without one, rows are shown, in the format of `shown`.
+    limit: how many rows are wanted; None for all, or for a screenful where they are shown.
+    """
 
     query: str
     sources: dict[str, SourceSpec]
@@ -80,11 +98,29 @@ class Job:
     checkpoint: Path | None = None
     trigger: str = NOW
     file: Path | None = None
+    shown: str = TABLE
+    limit: int | None = None
 
     @property
     def streaming(self) -> bool:
         """Whether any source grows while the job runs."""
         return any(source.stream for source in self.sources.values())
+
+
+class CheckedQuery(Protocol):
+    """A query that was checked against its tables, and has not run yet."""
+
+    def run(self) -> Any:
+        """The whole result; of streams, a DataFrame."""
+
+    def open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The result's columns, and its rows as they are found."""
+
+    def first(self, rows: int) -> pa.Table:
+        """The first rows; what comes after them is not computed."""
+
+    def explain(self) -> Any:
+        """Its plan."""
 
 
 def read_job(path: Path) -> Job:
@@ -97,8 +133,10 @@ def read_job(path: Path) -> Job:
 
 
 def read_text(path: Path, what: str) -> str:
-    """A file's text, or one line that says why there is none."""
+    """A file's text, or one line that says why there is none; ``-`` is what is piped in."""
     try:
+        if str(path) == "-":
+            return read_stdin(f"the {what}").decode()
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise OptionError(f"cannot read the {what} {path}: {error.strerror}") from error
@@ -110,15 +148,17 @@ def check_job(data: dict[str, Any], path: Path) -> Job:
     """Everything about a job that can be known before it starts."""
     where = path.name
     _check(data, "job", where)
-    for key in ("query", "sources"):
-        if key not in data:
-            raise OptionError(f"{where} has no {key!r}")
-    if not data["sources"]:
-        raise OptionError(f"{where} has no sources: write [sources.NAME] for each table")
+    if "query" not in data:
+        raise OptionError(f"{where} has no 'query'")
     sources = {
         name: _source(value, f"{where}, source {name!r}", path.parent)
-        for name, value in data["sources"].items()
+        for name, value in data.get("sources", {}).items()
     }
+    sources = with_named_files(data["query"], sources, path.parent)
+    if not sources:
+        raise OptionError(
+            f"{where} has no sources: write [sources.NAME] for each table, or FROM 'FILE'"
+        )
     job = Job(
         query=data["query"],
         sources=sources,
@@ -144,17 +184,33 @@ def _check(data: Any, kind: str, where: str) -> None:
             raise OptionError(f"{where}: {key} = {value!r} must be a {wanted.__name__}")
 
 
+def with_named_files(
+    query: str, sources: dict[str, SourceSpec], base: Path
+) -> dict[str, SourceSpec]:
+    """The tables that were given, and the files that the query names itself."""
+    files = {n: p for n, p in named_files(query, base).items() if n not in sources}
+    return {**sources, **{name: file_source(path) for name, path in files.items()}}
+
+
+def file_source(path: Path) -> SourceSpec:
+    """A file, a folder or a pattern of files, whose endings say their formats."""
+    if path != STDIN:
+        for file in files_of(path):
+            if file.is_file():
+                input_format(file)
+    return SourceSpec(path)
+
+
 def _source(data: Any, where: str, base: Path) -> SourceSpec:
     _check(data, "source", where)
     if "path" not in data:
         raise OptionError(f"{where} has no 'path'")
     path = base / data["path"]
-    files = found(path)
-    if not files:
-        raise OptionError(f"{where}: there is no {path}")
-    stream = data.get("stream", False)
-    form = data.get("format") or _format(files[0])
-    _one_of(form, _SPARK_FORMATS if stream else FORMATS, "format", where)
+    if not found(path):
+        raise OptionError(f"{where}: {missing(path)}")
+    stream, form = data.get("stream", False), data.get("format")
+    if form is not None:
+        _one_of(form, _SPARK_FORMATS if stream else FORMATS, "format", where)
     mark = None
     if "watermark" in data:
         column, _, delay = data["watermark"].partition(" ")
@@ -224,9 +280,20 @@ def _check_tables(data: dict[str, Any], where: str) -> None:
         raise OptionError(f"{where}, sink has no 'path': without a [sink] the result is shown")
 
 
+def spark_format(source: SourceSpec) -> str:
+    """The format of a source's files, which are all of one."""
+    file = files_of(source.path)[0]
+    return source.format or ("parquet" if file.is_dir() else input_format(file))
+
+
 def _check_stream(job: Job, where: str) -> None:
     for name, source in job.sources.items():
-        _one_of(source.format, _SPARK_FORMATS, "format", f"{where}, source {name!r}")
+        try:
+            form = spark_format(source)
+        except SchemaError as error:
+            hint = ": a stream's columns are those of its first file" if source.stream else ""
+            raise OptionError(f"{where}, source {name!r}: {error}{hint}") from error
+        _one_of(form, _SPARK_FORMATS, "format", f"{where}, source {name!r}")
     if job.overwrite:
         raise OptionError(f"{where}, sink: a stream goes on with what is there: no overwrite")
     if job.sink_format == CONSOLE:

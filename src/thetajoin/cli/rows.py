@@ -1,21 +1,88 @@
-"""Rows of a table as texts."""
+"""Rows of a table as texts, and as many of its columns as a terminal has room for."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-from thetajoin.cli.terminal import grid, say
+from thetajoin.cli.terminal import grid, literal, say
+
+_NARROWEST = 8  # a column is cut down to so many letters before others are left out
+_AROUND = 3  # letters that a column takes beside its text: a line, and a blank on either side
 
 
-def show_rows(console: Console, table: pa.Table, total: int | None = None) -> None:
-    """Show the rows of a table, and how many there are where these are only the first."""
-    columns = [_texts(column) for column in table.columns]
-    console.print(grid(table.schema.names, zip(*columns, strict=True)))
-    if total is not None and total > table.num_rows:
-        say(console, f"{total:,} rows, the first {table.num_rows:,} shown")
+def show_rows(console: Console, table: pa.Table, footer: str = "") -> None:
+    """Show the rows of a table, with a line below them.
+
+    On a terminal every row is one line: long cells are cut, and columns in the middle left out.
+    """
+    dots = "..." if console.options.ascii_only else "…"
+    names = [_shown(console, name) for name in table.schema.names]
+    columns = [[_shown(console, text) for text in _texts(column)] for column in table.columns]
+    wanted = [
+        max(map(cell_len, (name, *texts))) for name, texts in zip(names, columns, strict=True)
+    ]
+    widths, kept = wanted, list(range(len(names)))
+    if console.is_terminal:
+        widths, kept = fit(wanted, console.width)
+    listed = [_column(names[at], columns[at], widths[at], dots) for at in kept]
+    right = [_is_number(table.schema.field(at).type) for at in kept]
+    if len(kept) < len(names):
+        gap = (len(kept) + 1) // 2
+        listed.insert(gap, [dots] * (table.num_rows + 1))
+        right.insert(gap, False)
+        footer += f"{'; ' if footer else ''}{len(kept)} of {len(names)} columns fit here"
+    heads, rows = [texts[0] for texts in listed], zip(*(texts[1:] for texts in listed), strict=True)
+    console.print(grid(heads, rows, right))
+    if footer:
+        say(console, footer)
+
+
+def fit(wanted: Sequence[int], room: int) -> tuple[list[int], list[int]]:
+    """The width of each column, and those that are shown, so that a row takes one line.
+
+    >>> fit([3, 50, 4], 40)
+    ([3, 23, 4], [0, 1, 2])
+    >>> fit([20, 20, 20, 20, 20], 40)
+    ([8, 8, 8, 8, 8], [0, 1, 4])
+    """
+    widest = max(wanted, default=0)
+    while widest > _NARROWEST and _room(wanted, widest) > room:
+        widest -= 1
+    widths = [min(width, widest) for width in wanted]
+    kept = list(range(len(wanted)))
+    while len(kept) > 1 and _room([widths[at] for at in kept], widest) > room:
+        kept.pop(len(kept) // 2)
+        if len(kept) == len(wanted) - 1:
+            room -= _AROUND + len("...")
+    return widths, kept
+
+
+def _room(widths: Sequence[int], widest: int) -> int:
+    return sum(min(width, widest) + _AROUND for width in widths) + 1
+
+
+def _column(name: str, texts: list[str], width: int, dots: str) -> list[str]:
+    """A name and its texts, cut to a width."""
+    return [
+        text if cell_len(text) <= width else set_cell_size(text, max(0, width - len(dots))) + dots
+        for text in (name, *texts)
+    ]
+
+
+def _shown(console: Console, text: str) -> str:
+    """A text in the letters that a terminal has."""
+    return literal(text).encode(console.encoding, "backslashreplace").decode(console.encoding)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
 
 
 def _texts(column: pa.ChunkedArray) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,41 +12,82 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
-from thetajoin.cli.files import format_of, output_format, read_table, write_table
-from thetajoin.cli.jobs import Job, SourceSpec, read_job, read_text
+from thetajoin.cli.files import output_format, read_table
+from thetajoin.cli.jobs import (
+    TABLE,
+    CheckedQuery,
+    Job,
+    SourceSpec,
+    file_source,
+    read_job,
+    read_text,
+    with_named_files,
+)
 from thetajoin.cli.places import check_apart, check_new, check_stream_sink
+from thetajoin.cli.results import BINARY, first, write_result
 from thetajoin.cli.rows import show_rows
 from thetajoin.cli.streams import open_frames, run_stream
-from thetajoin.cli.terminal import say
+from thetajoin.cli.terminal import counted, say, working
 from thetajoin.errors import OptionError
-from thetajoin.query.call import LastCall
 from thetajoin.query.run import compile_query
 
 SHOWN = 20  # rows of a result that a terminal is shown
+SHOWN_OF_STREAMS = (TABLE, "csv", "json")
 
 
-def job_of(what: str, tables: list[str], out: Path | None, *, overwrite: bool = False) -> Job:
+def job_of(
+    what: str,
+    tables: Sequence[str] = (),
+    out: Path | None = None,
+    *,
+    form: str | None = None,
+    limit: int | None = None,
+    overwrite: bool = False,
+) -> Job:
     """A job from a file, or from a query with its tables on the command line."""
+    out = None if out == Path("-") else out
     path = Path(what)
     if path.suffix == ".toml":
         if tables or out is not None:
             raise OptionError("a job file has its own sources and sink: leave --table and --out")
-        job = read_job(path)
-        if overwrite and job.streaming:
-            raise OptionError("a stream goes on with what is there: leave --overwrite out")
-        return replace(job, overwrite=job.overwrite or overwrite)
-    in_file = path.suffix == ".sql"
+        return _with_options(read_job(path), form, limit, overwrite)
+    if out is None and overwrite:
+        raise OptionError("--overwrite is for a file: name it with --out FILE")
+    if out is not None and form == TABLE:
+        raise OptionError("--format table is for looking at: a file is parquet, csv, json or arrow")
+    if os.path.isfile(what) and path.suffix != ".sql":
+        raise OptionError(
+            f"{path} is neither a job (.toml) nor a query (.sql): to query it, write "
+            f"\"SELECT ... FROM '{path}' a JOIN ...\""
+        )
+    in_file = path.suffix == ".sql" or what == "-"
+    query = read_text(path, "query") if in_file else what
     return Job(
-        read_text(path, "query") if in_file else what,
-        _sources(tables),
+        query,
+        with_named_files(query, _sources(tables), Path()),
         sink=out,
-        sink_format="parquet" if out is None else output_format(out),
+        sink_format=form or ("parquet" if out is None else output_format(out)),
         overwrite=overwrite,
         file=path if in_file else None,
+        shown=form or TABLE,
+        limit=limit,
     )
 
 
-def _sources(tables: list[str]) -> dict[str, SourceSpec]:
+def _with_options(job: Job, form: str | None, limit: int | None, overwrite: bool) -> Job:
+    """A job file's job with what the command line adds."""
+    if overwrite and job.streaming:
+        raise OptionError("a stream goes on with what is there: leave --overwrite out")
+    if limit is not None and job.streaming:
+        raise OptionError("--limit is for tables: this job's streams have no end")
+    if form is not None and job.sink is not None:
+        raise OptionError(f"the job writes {job.sink}: leave --format out")
+    if form is not None and job.streaming and form not in SHOWN_OF_STREAMS:
+        raise OptionError(f"a stream is shown as {', '.join(SHOWN_OF_STREAMS)}, not as {form}")
+    return replace(job, overwrite=job.overwrite or overwrite, shown=form or job.shown, limit=limit)
+
+
+def _sources(tables: Sequence[str]) -> dict[str, SourceSpec]:
     sources: dict[str, SourceSpec] = {}
     for given in tables:
         name, equals, file = given.partition("=")
@@ -51,7 +95,7 @@ def _sources(tables: list[str]) -> dict[str, SourceSpec]:
             raise OptionError(f"--table {given!r}: write NAME=FILE")
         if name in sources:
             raise OptionError(f"--table {given!r}: there is a table {name!r} already")
-        sources[name] = SourceSpec(Path(file), format_of(Path(file)) or "parquet")
+        sources[name] = file_source(Path(file))
     return sources
 
 
@@ -62,6 +106,8 @@ def check_places(job: Job) -> None:
     if job.checkpoint is not None:
         check_apart(job.checkpoint, inputs, "the checkpoint")
     if job.sink is None:
+        if job.shown in BINARY and sys.stdout.isatty():
+            raise OptionError(f"{job.shown} is not for a terminal: add --out FILE, or pipe it")
         return
     check_apart(job.sink, inputs)
     if job.streaming:
@@ -71,13 +117,22 @@ def check_places(job: Job) -> None:
         check_new(job.sink, overwrite=job.overwrite)
 
 
-def compiled(job: Job) -> LastCall:
+def compiled(job: Job) -> CheckedQuery:
     """The job's query over its sources, checked; nothing has run yet."""
-    if job.streaming:
-        tables: dict[str, Any] = open_frames(job)
-    else:
-        tables = {name: read_table(s.path, s.format) for name, s in job.sources.items()}
-    return compile_query(job.query, tables, job.window)
+    with working("reading") as tell:
+        if job.streaming:
+            return compile_query(job.query, open_frames(job, tell), job.window)
+        return compile_query(job.query, _read(job.sources, tell), job.window)
+
+
+def _read(sources: dict[str, SourceSpec], tell: Callable[[str], None]) -> dict[str, Any]:
+    """The tables by name; what has two names is read once."""
+    read: dict[SourceSpec, pa.Table] = {}
+    for source in sources.values():
+        if source not in read:
+            tell(f"reading {source.path}")
+            read[source] = read_table(source.path, source.format)
+    return {name: read[source] for name, source in sources.items()}
 
 
 def run_job(job: Job, console: Console) -> None:
@@ -86,17 +141,32 @@ def run_job(job: Job, console: Console) -> None:
     if job.streaming:
         run_stream(job, compiled, console)
         return
-    call = compiled(job)
-    if job.sink is None:
-        _show(call.first(SHOWN + 1), console)
+    query = compiled(job)
+    if job.sink is None and job.shown == TABLE:
+        _show(query, job.limit, console)
         return
-    table = call.run()
-    write_table(table, job.sink, job.sink_format)
-    say(console, f"{table.num_rows:,} rows in {job.sink}")
+    schema, batches = query.open()
+    if job.limit is not None:
+        batches = first(batches, job.limit)
+    form = job.shown if job.sink is None else job.sink_format
+    if job.sink is None and console.is_terminal:
+        write_result(schema, batches, None, form)  # the rows are what shows that it goes on
+        return
+    with working("joining") as tell:
+        rows = write_result(
+            schema, batches, job.sink, form, lambda n: tell(f"joining: {counted(n, 'row')} written")
+        )
+    if job.sink is not None:
+        say(console, f"{counted(rows, 'row')} in {job.sink}")
 
 
-def _show(table: pa.Table, console: Console) -> None:
-    """Show the first rows; `table` has one more than are shown, where there are more."""
-    show_rows(console, table.slice(0, SHOWN))
-    if table.num_rows > SHOWN:
-        say(console, f"the first {SHOWN} rows; --out FILE writes all of them")
+def _show(query: CheckedQuery, limit: int | None, console: Console) -> None:
+    """Show the first rows; no more than one further row is computed to know whether there is."""
+    most = SHOWN if limit is None else limit
+    with working("joining"):
+        table = query.first(most + 1)
+    if table.num_rows <= most:
+        footer = counted(table.num_rows, "row")
+    else:
+        footer = f"the first {counted(most, 'row')}; --limit N shows N, --out FILE writes all"
+    show_rows(console, table.slice(0, most), footer)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 # What a terminal acts upon: control characters, and those that change the direction of writing. A
 # file's name may also hold bytes that are no text at all, which Python keeps as lone surrogates.
@@ -15,12 +17,18 @@ _ACTS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 _UNBOUNDED = 1_000_000  # columns
 
 
+class _Screen(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to whoever called, where rich would end the process."""
+        raise BrokenPipeError
+
+
 def screen(*, errors: bool = False) -> Console:
     """A console on which nothing is markup: `[red]` and `:smile:` are letters like any others.
 
     Tables are fitted to a terminal's width; in a pipe they are as wide as they need to be.
     """
-    console = Console(stderr=errors, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    console = _Screen(stderr=errors, markup=False, emoji=False, highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _UNBOUNDED
     return console
@@ -45,11 +53,44 @@ def complain(text: object) -> None:
     say(screen(errors=True), f"thetajoin: {text}")
 
 
-def grid(names: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """Names and rows as a table."""
+@contextmanager
+def working(text: str) -> Iterator[Callable[[str], None]]:
+    """Show that something goes on, on a terminal only; what is yielded changes the text."""
+    console = screen(errors=True)
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield lambda text: None
+        return
+    spinner = "line" if console.options.ascii_only else "dots"
+    with console.status(Text(literal(text)), spinner=spinner) as status:
+        yield lambda text: status.update(Text(literal(text)))
+
+
+def grid(
+    names: Iterable[str], rows: Iterable[Iterable[object]], right: Sequence[bool] = ()
+) -> Table:
+    """Names and rows as a table; `right` says which columns are numbers."""
     table = Table()
-    for name in names:
-        table.add_column(literal(name))
+    for at, name in enumerate(names):
+        table.add_column(literal(name), justify="right" if any(right[at : at + 1]) else "left")
     for row in rows:
         table.add_row(*(literal(value) for value in row))
     return table
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "row"), counted(1200, "row"), counted(2, "match"), counted(3, "micro-batch")
+    ('1 row', '1,200 rows', '2 matches', '3 micro-batches')
+    """
+    ending = "" if number == 1 else "es" if thing.endswith("ch") else "s"
+    return f"{number:,} {thing}{ending}"
+
+
+def megabytes(count: int) -> str:
+    """A number of bytes.
+
+    >>> megabytes(1_234_567), megabytes(1_200)
+    ('1.2 MB', '1.2 kB')
+    """
+    return f"{count / 1e6:,.1f} MB" if count >= 1_000_000 else f"{count / 1e3:,.1f} kB"
