@@ -3,7 +3,8 @@
 A page runs from top to bottom in one namespace and one empty folder:
 
 - ``python``: comment lines right below a statement are what it prints; below an expression, its
-  value. A comment behind an expression is its value as well, with words after a colon if you like.
+  value. A comment behind an expression that begins as a literal does is its value as well, with
+  words after a colon if you like.
 - ``pycon``, or a block that begins with ``>>>``: an interactive session.
 - ``console``: lines that begin with ``$`` are commands, the lines below are what they print. If a
   file that is not there is shown (``$ cat file``), it is written.
@@ -41,6 +42,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 _FENCED = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 _NOTE = re.compile(r"<!--\s*(not run|run|sh|file):(.*?)-->", re.DOTALL)
+_LITERAL = re.compile(r"[-\d\"'\[({]|True\b|False\b")
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Commands that change a machine, want the network, or take minutes: continuous integration does
 # what they do in other ways.
@@ -157,8 +159,8 @@ def _python(block: Block, where: str, names: dict[str, Any]) -> list[str]:
         except Exception:
             return [*wrong, f"{where}: {traceback.format_exc(limit=-3)}"]
         beside = comments.get(end) if lines[end - 1].split("#")[0].strip() else None
-        if value is not None and beside is not None:
-            said = beside.removeprefix("#").strip()
+        said = (beside or "").removeprefix("#").strip()
+        if value is not None and _LITERAL.match(said):
             if _differs(said, repr(value)) and not said.startswith(f"{value!r}:"):
                 wrong.append(f"{where}: `{lines[end - 1]}` gives {value!r}")
         below = []

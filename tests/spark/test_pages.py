@@ -19,6 +19,11 @@ def names(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A page's namespace, with this session as its own, and `tmp_path` as the working directory."""
     monkeypatch.setattr("thetajoin.spark.session.local_session", lambda *_, **__: spark)
     monkeypatch.chdir(tmp_path)
+    listeners: list[Any] = []
+    queries, add = spark.streams, type(spark.streams).addListener
+    monkeypatch.setattr(
+        type(queries), "addListener", lambda own, new: add(own, listeners.append(new) or new)
+    )
     # The JVM has a working directory of its own, that of the process that started it; Spark's
     # relative paths are below it.
     jvm, conf = spark._jvm, spark._jsc.hadoopConfiguration()
@@ -28,12 +33,16 @@ def names(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     yield {"__name__": "page", "spark": spark}
     for query in spark.streams.active:
         query.stop()
+    for listener in listeners:
+        queries.removeListener(listener)
     files.setWorkingDirectory(before)
     spark.conf.set(PROVIDER, provider)
 
 
 @pytest.mark.parametrize(
-    "page", filter(needs_spark, PAGES), ids=lambda page: str(page.relative_to(ROOT))
+    "page",
+    [page for page in PAGES if needs_spark(page)],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_a_page_does_what_it_shows(page: Path, names: dict[str, Any], tmp_path: Path) -> None:
     if page.name == "README.md":
