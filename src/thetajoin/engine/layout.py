@@ -146,7 +146,7 @@ class Layout:
         )
         self._types: dict[Side, list[pa.DataType]] = {"l": left.types, "r": right.types}
         # Right columns, by number, that have what a left column has wherever rows match.
-        self._alike: dict[int, int] = {}
+        self.alike: dict[int, int] = {}
 
     def with_alike(self, parts: tuple[Part, ...], left: pa.Schema, right: pa.Schema) -> Layout:
         """The same for matches that satisfy some part of a condition, of rows kept in two schemas.
@@ -156,7 +156,7 @@ class Layout:
         pairs = [_equal_columns(part, left, right) for part in parts]
         common = set.intersection(*pairs) if pairs else set()
         layout = copy(self)
-        layout._alike = {
+        layout.alike = {
             right.get_field_index(theirs): left.get_field_index(ours)
             for ours, theirs in sorted(common)
         }
@@ -171,7 +171,7 @@ class Layout:
     ) -> pa.RecordBatch:
         """Matched rows side by side."""
         columns = take_columns(left, left_rows)
-        alike = {theirs: columns[ours] for theirs, ours in self._alike.items()}
+        alike = {theirs: columns[ours] for theirs, ours in self.alike.items()}
         columns = columns + take_columns(right, right_rows, alike=alike)
         return self._batch(columns, len(left_rows), BOTH)
 
@@ -187,7 +187,7 @@ class Layout:
         if right.num_rows == 0:
             right_columns = [pa.nulls(len(right_rows), t) for t in self._types["r"]]
         else:
-            alike = {theirs: columns[ours] for theirs, ours in self._alike.items()}
+            alike = {theirs: columns[ours] for theirs, ours in self.alike.items()}
             right_columns = take_columns(right, right_rows, or_null=True, alike=alike)
         sides: int | NDArray[Any] = BOTH
         if self._indicated is not None:

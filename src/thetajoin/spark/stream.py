@@ -18,26 +18,16 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    IntegralType,
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
 from thetajoin.engine.call import JoinCall, refuse_endless
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.nearest import nearest_window
-from thetajoin.engine.parts import SIDES
 from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
-from thetajoin.planner.route_keys import equalities
 from thetajoin.planner.route_plan import DEFAULT_UNITS, Routing, check_units, choose_route
-from thetajoin.predicate.nodes import Column
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.housekeeping import look_after
 from thetajoin.spark.pack import PACKED, packer
@@ -53,17 +43,6 @@ from thetajoin.window.windows import CountWindow, TimeWindow, Window
 WATERMARK = "spark.watermarkDelayMs"
 # On an event time that comes from a join: microseconds by which it may be behind the watermark.
 LAG = "thetajoin.lagMicros"
-# Types of which two values that are equal are the same.
-REPEATABLE = (
-    IntegralType,
-    DecimalType,
-    BooleanType,
-    DateType,
-    TimestampType,
-    TimestampNTZType,
-    StringType,
-    BinaryType,
-)
 _numbers = itertools.count()
 
 
@@ -123,22 +102,13 @@ def repeated_columns(join: CompiledJoin, output: StructType) -> tuple[tuple[int,
     """Output columns of the right side that equal one of the left side's in every pair.
 
     Of columns that are compared by `=` in an inner join only one is sent to the JVM, which takes a
-    row of them longer to convert than a unit to find. Equal doubles may differ, as 0.0 and -0.0.
+    row of them longer to convert than a unit to find.
     """
     if join.config.how != "inner":
         return ()
-    (part, *_), (equal, *_) = join.parts, equalities(join)
-    places = {side: join.given[side].names.index for side in SIDES}
-    found: dict[int, int] = {}
-    for pair in equal:
-        one, two = (part.keys[side][key].expr for side, key in zip(SIDES, pair, strict=True))
-        if not (isinstance(one, Column) and isinstance(two, Column)) or one.path or two.path:
-            continue
-        left, right = places["l"](one.name), len(join.given["l"]) + places["r"](two.name)
-        type_ = output.fields[left].dataType
-        if type_ == output.fields[right].dataType and isinstance(type_, REPEATABLE):
-            found.setdefault(right, left)
-    return tuple(found.items())
+    kinds = [field.dataType for field in output.fields]
+    alike = ((len(join.given["l"]) + right, left) for right, left in join.layout.alike.items())
+    return tuple((right, left) for right, left in alike if kinds[right] == kinds[left])
 
 
 def inside(output: StructType, spec: UnitSpec) -> StructType:
