@@ -160,9 +160,9 @@ def _python(block: Block, where: str, names: dict[str, Any]) -> list[str]:
             return [*wrong, f"{where}: {traceback.format_exc(limit=-3)}"]
         beside = comments.get(end) if lines[end - 1].split("#")[0].strip() else None
         said = (beside or "").removeprefix("#").strip()
-        if value is not None and _LITERAL.match(said):
-            if _differs(said, repr(value)) and not said.startswith(f"{value!r}:"):
-                wrong.append(f"{where}: `{lines[end - 1]}` gives {value!r}")
+        right = said.startswith(f"{value!r}:") or not _differs(said, repr(value))
+        if value is not None and _LITERAL.match(said) and not right:
+            wrong.append(f"{where}: `{lines[end - 1]}` gives {value!r}")
         below = []
         while end + 1 + len(below) in comments and lines[end + len(below)].startswith("#"):
             below.append(re.sub("^# ?", "", lines[end + len(below)]))
