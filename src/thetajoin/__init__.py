@@ -5,10 +5,10 @@ Names are loaded on first use, so that importing the package costs next to nothi
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as type checkers know it, without importing typing
 if TYPE_CHECKING:
+    from typing import Any
+
     from thetajoin.api import (
         explain,
         join,
@@ -74,6 +74,8 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'thetajoin' has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(f"thetajoin.{_HOME[name]}"), name)
     globals()[name] = value
     return value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -48,13 +49,9 @@ def joined(left: Any, right: Any, call: JoinCall) -> Any:
     if compiled.config.options.check_memory:
         # Another library's table is made while Arrow's is still there.
         copies = 1 if kind == "arrow" else 2
-
-        def large(most: float) -> Size | None:
-            from thetajoin.planner.size import too_large
-
-            return too_large(call, compiled, *batches, most)
-
-        found = fitting(found, SMALLER, copies=copies, too_large=large)
+        advice = f"{SMALLER}, or go ahead with check_memory=False"
+        large = partial(_too_large, call, compiled, *batches)
+        found = fitting(found, advice, copies=copies, too_large=large)
     return from_table(compiled.layout.table(list(found)), kind)
 
 
@@ -62,6 +59,18 @@ def open_join(left: Any, right: Any, call: JoinCall) -> tuple[pa.Schema, Iterato
     """The columns of a join's result, and its rows as `join_batches` gives them."""
     compiled, batches = _prepare(left, right, call)
     return compiled.layout.schema, SerialIterator(_in_pieces(_run(compiled, batches)))
+
+
+def more_pairs_than(left: Any, right: Any, call: JoinCall, most: float) -> Size | None:
+    """How many rows a join has, if there are more than `most` and that can be told beforehand."""
+    compiled, batches = _prepare(left, right, call)
+    return _too_large(call, compiled, *batches, most)
+
+
+def _too_large(*given: Any) -> Size | None:
+    from thetajoin.planner.size import too_large
+
+    return too_large(*given)
 
 
 def aggregated(left: Any, right: Any, call: JoinCall) -> Any:

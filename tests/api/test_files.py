@@ -24,18 +24,37 @@ PAIRS = {(0, 0): 1, (0, 1): 1, (1, 1): 1}
 LINES = '{"lid": 0, "a": 1, "s": "x"}\n{"lid": 1, "a": 5}\n{"lid": 2, "s": "zé"}\n'
 CSV = "lid,a,s\n0,1,x\n1,5,\n2,,zé\n"
 
+
+def zstd(text: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as packed:
+        packed.write(text.encode())
+    return sink.getvalue().to_pybytes()
+
+
+def write_stream(path: Path) -> None:
+    with pa.ipc.new_stream(path, LEFT.schema) as writer:
+        writer.write_table(LEFT)
+
+
 WRITERS: dict[str, Any] = {
     "t.parquet": lambda path: pa.parquet.write_table(LEFT, path),
     "t.pq": lambda path: pa.parquet.write_table(LEFT, path),
     "t.csv": lambda path: path.write_text(CSV),
     "t.TSV": lambda path: path.write_text(CSV.replace(",", "\t")),
     "t.csv.gz": lambda path: path.write_bytes(gzip.compress(CSV.encode())),
+    "t.csv.zst": lambda path: path.write_bytes(zstd(CSV)),
+    "t.jsonl.zst": lambda path: path.write_bytes(zstd(LINES)),
     "t.json": lambda path: path.write_text(LINES),
     "t.jsonl": lambda path: path.write_text(LINES),
     "t.ndjson.gz": lambda path: path.write_bytes(gzip.compress(LINES.encode())),
     "t.arrow": lambda path: pa.feather.write_feather(LEFT, path, compression="uncompressed"),
     "t.feather": lambda path: pa.feather.write_feather(LEFT, path),
+    "stream.arrow": lambda path: write_stream(path),
     "t.orc": lambda path: pa.orc.write_table(LEFT, path),
+    "parquet": lambda path: pa.parquet.write_table(LEFT, path),
+    "stream": lambda path: write_stream(path),
+    "orc": lambda path: pa.orc.write_table(LEFT, path),
     "a b[1]*.csv": lambda path: path.write_text(CSV),
 }
 
@@ -160,6 +179,10 @@ def test_a_filesystem_of_pyarrows(folder: Path) -> None:
     ("path", "words"),
     [
         ("none.csv", "the left input 'none.csv': there is no such file or folder"),
+        ("ragged.cvs", "there is no such file or folder: did you mean 'ragged.csv'?"),
+        ("mixed/b.paquet", "did you mean 'mixed/b.parquet'?"),
+        ("zst", "'b.csv.zst' is packed with zstd, and such a file is read on its own only"),
+        ("z*/*.zst", "is packed with zstd"),
         ("no/such/folder/", "there is no such file or folder"),
         ("none*.csv", "the left input 'none*.csv': no file matches that pattern"),
         ("**/none.csv", "no file matches"),
@@ -169,7 +192,7 @@ def test_a_filesystem_of_pyarrows(folder: Path) -> None:
         ("\0", "cannot be read"),
         ("t.xls", "'t.xls' does not say its format; known are .parquet, .pq, .csv"),
         ("plain", "'plain' does not say its format"),
-        ("t.csv.zst", "does not say its format"),
+        ("t.csv.zst", "cannot be read: "),
         ("mixed", "files of different formats, such as 'a.csv' and 'b.parquet'"),
         ("mixed/*", "files of different formats"),
         ("tabs", "files of different formats, such as 'a.csv' and 'b.tsv'"),
@@ -192,7 +215,15 @@ def test_what_cannot_be_read_is_refused_in_one_line(folder: Path, path: str, wor
     (folder / "t.xls").write_text("")
     (folder / "plain").write_text("")
     (folder / "t.csv.zst").write_text("")
-    for name in ("mixed/a.csv", "mixed/b.parquet", "tabs/a.csv", "tabs/b.tsv", "hidden/_x.csv"):
+    for name in (
+        "mixed/a.csv",
+        "mixed/b.parquet",
+        "tabs/a.csv",
+        "tabs/b.tsv",
+        "hidden/_x.csv",
+        "zst/a.csv",
+        "zst/b.csv.zst",
+    ):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("a\n1\n")
     (folder / "empty/inner").mkdir(parents=True)

@@ -93,7 +93,7 @@ def test_what_cannot_be_told_before_stops_on_the_way(machine: Any) -> None:
         for batch in result:
             got += batch.num_rows
             free.room = PAIRS * WIDTH // 2 - got * WIDTH
-    assert "check_memory=False" in str(caught.value)
+    assert str(caught.value).endswith("in memory: no")
     assert 0.4 * PAIRS < got < 0.55 * PAIRS
     machine(100_000)
     residual = "l.x < r.x AND l.x * r.y != 5"
@@ -141,6 +141,51 @@ def test_other_calls(machine: Any) -> None:
     # What does not keep all rows needs no room for them.
     assert sum(b.num_rows for b in tj.join_batches(TABLE, TABLE, ON, **SMALL)) == PAIRS
     assert tj.join_agg(TABLE, TABLE, ON, aggs={"n": "count(*)"})["n"][0].as_py() == PAIRS
+
+
+QUERY = "SELECT l.x, l.y, r.x AS rx, r.y AS ry FROM l JOIN r ON l.x < r.x"
+SQL = {
+    "plain": QUERY,
+    "where": f"{QUERY} WHERE l.x + r.y != 5",
+    "order": f"{QUERY} ORDER BY l.x DESC",
+    "nested": f"SELECT x, y, rx, ry FROM ({QUERY}) AS t WHERE x + ry != 5",
+    "engine": f"{QUERY} QUALIFY row_number() OVER (ORDER BY l.x) > 0",
+    "engine order": f"{QUERY} UNION ALL {QUERY} ORDER BY x",
+}
+
+
+@pytest.mark.parametrize("query", SQL)
+def test_sql(machine: Any, query: str) -> None:
+    if "engine" in query:
+        pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    machine(1000)
+    tables = {"l": TABLE, "r": TABLE}
+    with pytest.raises(tj.ThetaJoinError, match=r"the result has .* rows") as caught:
+        tj.sql(SQL[query], **tables)
+    message = str(caught.value)
+    assert type(caught.value).__name__ == "ResourceError"
+    assert "\n" not in message
+    assert "LIMIT" in message
+    assert "check_memory" not in message
+    assert ("ORDER BY out" in message) == (query == "order")
+    assert ("thetajoin run" in message) == (query != "order")
+    # Few rows need little room, however many there would be.
+    assert tj.sql(f"{SQL[query]} LIMIT 5", **tables).num_rows == 5
+    total = f"SELECT count(*) AS n FROM ({SQL[query]}) AS t"
+    if query in ("plain", "where"):
+        assert tj.sql(total, **tables)["n"][0].as_py() > PAIRS // 2
+    machine(PAIRS * WIDTH * 10)
+    assert tj.sql(SQL[query], **tables).num_rows > PAIRS // 2
+
+
+def test_sql_tells_how_many_rows_beforehand(machine: Any) -> None:
+    machine(PAIRS * WIDTH // 10)
+    with pytest.raises(tj.ThetaJoinError, match="the result has about 4,49"):
+        tj.sql(QUERY, l=TABLE, r=TABLE)
+    machine(int(PAIRS * WIDTH * 1.4))
+    assert tj.sql(QUERY, l=TABLE, r=TABLE).num_rows == PAIRS
+    with pytest.raises(tj.ThetaJoinError, match=f"the result has {PAIRS:,} rows"):
+        tj.sql(QUERY, l=TABLE.to_pandas(), r=TABLE)
 
 
 def test_an_ordinary_join_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ QUERY = "SELECT a.k FROM a, b WHERE a.k < b.k"
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     parquet.write_table(pa.table({"k": [1, 2, 3]}), "a.parquet")
-    parquet.write_table(pa.table({"j": ["x"]}), "other.parquet")
+    parquet.write_table(pa.table({"k": ["x"]}), "other.parquet")
     for name in ("empty.parquet", "empty.csv", "empty.arrow", "empty.json", "empty.sql"):
         (tmp_path / name).touch()
     (tmp_path / "bad.csv").write_text("a,b\n1\n2,3,4\n")
@@ -33,19 +33,19 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("file", "says"),
     [
-        ("no.parquet", "no such file: no.parquet"),
-        ("no*.parquet", "no such file: no*.parquet"),
+        ("no.parquet", "'no.parquet': there is no such file or folder\n"),
+        ("no*.parquet", "'no*.parquet': no file matches that pattern"),
         ("circle", "no such file"),
-        ("empty.parquet", "cannot read empty.parquet as a table"),
-        ("empty.csv", "cannot read empty.csv as a table"),
-        ("empty.arrow", "cannot read empty.arrow as a table"),
-        ("empty.json", "cannot read empty.json as a table"),
-        ("bad.csv", "cannot read bad.csv as a table"),
-        ("bad.json", "cannot read bad.json as a table"),
-        ("bad.arrow", "cannot read bad.arrow as a table"),
-        ("folder", "no files in the folder"),
-        ("folder.csv", "no files in the folder"),
-        ("[ao]*.parquet", "do not have the same columns"),
+        ("empty.parquet", "'empty.parquet' cannot be read: "),
+        ("empty.csv", "'empty.csv' cannot be read: "),
+        ("empty.arrow", "'empty.arrow' cannot be read: "),
+        ("empty.json", "'empty.json' cannot be read: "),
+        ("bad.csv", "'bad.csv' cannot be read: "),
+        ("bad.json", "'bad.json' cannot be read: "),
+        ("bad.arrow", "'bad.arrow' cannot be read: "),
+        ("folder", "there are no files in that folder"),
+        ("folder.csv", "there are no files in that folder"),
+        ("[ao]*.parquet", "columns of different types"),
     ],
 )
 def test_tables(folder, refused, file, says):
@@ -118,7 +118,7 @@ SOURCES = '[sources.a]\npath = "a.parquet"\n[sources.b]\npath = "a.parquet"\n'
         ('query = "x"\n[sources.a]', "has no 'path'"),
         ('query = "x"\n[sources.a]\npath = 5', "path = 5 must be a str"),
         ('query = "x"\n[sources.a]\npath = "no"', "no such file"),
-        ('query = "x"\n[sources.a]\npath = "a\\u0000b"', r"no such file: a\x00b"),
+        ('query = "x"\n[sources.a]\npath = "a\\u0000b"', r"'a\x00b' cannot be read"),
         ('query = "x"\n[sources.a]\npath = "a.parquet"\nstream = "yes"', "must be a bool"),
         ('query = "x"\n[sources.a]\npath = "a.parquet"\nformat = "xls"', "format = 'xls'"),
         (f'query = "x"\nsink = 5\n{SOURCES}', "must be a dict"),

@@ -145,6 +145,34 @@ def test_generate_leaves_what_was_there(tmp_path):
     ]
 
 
+EARLY = """
+import os, signal, sys
+
+class Early:
+    def find_spec(self, name, *_):
+        if name == {name!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Early())
+from thetajoin.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["entry", "interrupts", "app"])
+def test_while_the_command_is_imported(tmp_path, monkeypatch, name):
+    early = EARLY.format(name=f"thetajoin.cli.{name}")
+    monkeypatch.setattr(sys.modules[__name__], "COMMAND", early)
+    assert Process(tmp_path).end() == (130, STOPPED)
+
+
+def test_nothing_is_imported_before_that():
+    code = "import sys; b = set(sys.modules); import thetajoin.cli; print(*{*sys.modules} - b)"
+    words = [sys.executable, "-c", code]
+    found = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert set(found) <= {"thetajoin", "thetajoin.cli", "__future__"}
+
+
 SWALLOWED = """
 import sys
 from thetajoin.cli import main

@@ -94,7 +94,8 @@ STREAM = SOURCES.replace('"a.parquet"\n', '"a.parquet"\nstream = true\n')
         (f'query = "{QUERY}"{SOURCES}[window]\ncount = "5"', "must be a int"),
         (f'query = "{QUERY}"{SOURCES}[window]\non = "t"', "either time or count"),
         (f'query = "{QUERY}"{SOURCES}[sink]\npath = "x"\nformat = "xls"', "format = 'xls'"),
-        (f'query = "{QUERY}"{SOURCES.replace("a.parquet", "z.parquet")}', "no such file: .*z"),
+        (f'query = "{QUERY}"{SOURCES.replace("a.parquet", "z.parquet")}',
+         "z.parquet': there is no such file"),
         (SOURCES, "has no 'query'"),
         (f'query = "{QUERY}"', "has no sources"),
         ("query = ", "not a job file"),
@@ -119,5 +120,5 @@ def test_a_missing_job():
 def test_a_stream_needs_a_first_file(folder):
     (folder / "empty").mkdir()
     stream = STREAM.replace('"a.parquet"', '"empty"') + '[sink]\nformat = "console"\n'
-    with pytest.raises(OptionError, match=r"source 'a': there are no files .* its first file"):
+    with pytest.raises(OptionError, match=r"source 'a': .* there are no files .* its first file"):
         read_job(job(folder, f'query = "{QUERY}"{stream}'))

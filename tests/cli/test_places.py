@@ -46,7 +46,7 @@ READERS = {
 def test_the_ending_is_the_format(folder, run, ending):
     assert run("run", QUERY, *tables(), "--out", f"o.{ending}")[0] == 0
     assert READERS[ending.lower()](f"o.{ending}").to_pylist() == ROWS
-    assert read_table(folder / f"o.{ending}").to_pylist() == ROWS
+    assert read_table(f"o.{ending}").to_pylist() == ROWS
 
 
 @pytest.mark.parametrize("ending", ["json", "ndjson", "jsonl"])
@@ -54,7 +54,7 @@ def test_json_is_one_object_a_line(folder, run, ending):
     assert run("run", QUERY, *tables(), "--out", f"o.{ending}")[0] == 0
     lines = (folder / f"o.{ending}").read_text().splitlines()
     assert [json.loads(line) for line in lines] == ROWS
-    assert read_table(folder / f"o.{ending}").to_pylist() == ROWS
+    assert read_table(f"o.{ending}").to_pylist() == ROWS
 
 
 def test_csv(folder, run):

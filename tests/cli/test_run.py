@@ -10,9 +10,10 @@ import sys
 
 import pyarrow as pa
 import pytest
-from pyarrow import csv, feather, parquet
+from pyarrow import csv, feather, orc, parquet
 
 from thetajoin.cli import main
+from thetajoin.cli.results import write_result
 
 QUERY = "SELECT a.k, b.s FROM 'a.parquet' a JOIN 'b.csv' b ON a.k < b.j"
 ROWS = [{"k": 1, "s": "x"}, {"k": 1, "s": "[red]"}, {"k": 2, "s": "[red]"}]
@@ -104,11 +105,11 @@ def test_they_are_not_overwritten(folder, refused, out):
 @pytest.mark.parametrize(
     ("file", "says"),
     [
-        ("no.parquet", "no such file: no.parquet"),
+        ("no.parquet", "'no.parquet': there is no such file or folder\n"),
         ("a.parqet", "did you mean 'a.parquet'?"),
-        ("sub/a.csv", "no such file: sub/a.csv"),
-        ("t.xls", "no format has the ending '.xls': use one of .parquet, .pq, .csv, .json"),
-        ("t.parquet.gz", "no format has the ending '.gz'"),
+        ("sub/a.csv", "'sub/a.csv': there is no such file or folder\n"),
+        ("t.xls", "'t.xls' does not say its format; known are .parquet, .pq, .csv"),
+        ("t.parquet.gz", "'t.parquet.gz' does not say its format"),
     ],
 )
 def test_files_that_cannot_be_read(folder, refused, file, says):
@@ -116,6 +117,49 @@ def test_files_that_cannot_be_read(folder, refused, file, says):
         (folder / name).write_text("x")
     assert says in refused("run", QUERY.replace("a.parquet", file))
     assert says in refused("run", "SELECT a.k FROM a, a b WHERE a.k < b.k", "--table", f"a={file}")
+
+
+def test_a_uri(folder, run, refused):
+    uri = f"file://{folder}"
+    for query in (
+        QUERY.replace("'a.parquet'", f"'{uri}/a.parquet'"),
+        QUERY.replace("'b.csv'", f"'{uri}/[b]*.csv'"),
+    ):
+        code, out, err = run("run", query, "--json")
+        assert (code, objects(out), err) == (0, ROWS, "")
+        assert "3 left, 2 right" in run("explain", query)[1]
+        for place in ("a.parquet", "b.csv"):
+            assert "choose another place" in refused("run", query, "--out", place, "--overwrite")
+    query, tables = QUERY.replace("'", ""), ["--table", f"a.parquet={uri}/a.parquet"]
+    assert objects(run("run", query, *tables, "--json")[1]) == ROWS
+    assert run("explain", f"{uri}/a.parquet", f"{uri}/b.csv", "l.k < r.j")[0] == 0
+    source = f'[sources.a]\npath = "{uri}/a.parquet"\n'
+    (folder / "jobs").mkdir()
+    query = QUERY.replace("'a.parquet' a", "a").replace("b.csv", "../b.csv")
+    (folder / "jobs" / "job.toml").write_text(f'query = "{query}"\n{source}')
+    assert objects(run("run", "jobs/job.toml", "--json")[1]) == ROWS
+    query = QUERY.replace("'a.parquet'", f"'{uri}/none/a.parquet'")
+    assert f"'{uri}/none/a.parquet': there is no such file" in refused("run", query)
+    assert "Unrecognized filesystem type" in refused("run", query.replace("file:", "ftp:"))
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "json", "parquet", "arrow", "orc"])
+def test_a_format_that_a_job_names(folder, run, form):
+    table = pa.table({"j": [2, 3], "s": ["x", "[red]"]})
+    (folder / "data").mkdir()
+    for at in range(2):
+        path = folder / "data" / f"{at}.dat"
+        if form == "orc":
+            orc.write_table(table.slice(at, 1), path)
+        elif form == "tsv":
+            csv.write_csv(table.slice(at, 1), path, csv.WriteOptions(delimiter="\t"))
+        else:
+            write_result(table.schema, table.slice(at, 1).to_batches(), path, form)
+    source = f'[sources.b]\npath = "data/*"\nformat = "{form}"\n'
+    query = QUERY.replace("'b.csv' b", "b")
+    (folder / "job.toml").write_text(f'query = "{query}"\n{source}')
+    code, out, err = run("run", "job.toml", "--json")
+    assert (code, objects(out), err) == (0, ROWS, "")
 
 
 def test_packed_text_and_folders_of_it(folder, run):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import glob
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -12,24 +15,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from thetajoin.batch.formats import (
+    dataset_format,
+    format_of,
+    format_of_bytes,
+    known_endings,
+    read_open,
+)
 from thetajoin.errors import SchemaError, one_line
 
-# The format that the end of a file's name means, as pyarrow calls it.
-FORMATS = {
-    "parquet": "parquet",
-    "pq": "parquet",
-    "csv": "csv",
-    "tsv": "csv",
-    "json": "json",
-    "jsonl": "json",
-    "ndjson": "json",
-    "arrow": "ipc",
-    "feather": "ipc",
-    "ipc": "ipc",
-    "orc": "orc",
-}
-# Endings behind those of text files, which pyarrow unpacks as it reads.
-PACKED = ("gz", "bz2", "lz4")
 # What Spark and others leave beside the rows: markers, checksums, unfinished files.
 _HIDDEN = (".", "_")
 _DELTA_LOG = "_delta_log"
@@ -54,25 +48,83 @@ def read_files(path: str | os.PathLike[str], what: str) -> pa.Table:
     text = os.fsdecode(path)
     if not text:
         raise SchemaError(f"the {what} input is an empty text: give a table or the path of a file")
+    return find_files(text, f"the {what} input {text!r}").read()
+
+
+def find_files(text: str, name: str, form: str | None = None) -> Files:
+    """The files that a path names, which are all of one format; no rows are read yet.
+
+    name: what to call them in messages. form: their format, where their names are not to decide.
+    """
+    with _in_one_line(name):
+        return _found(text, name, form)
+
+
+@contextmanager
+def _in_one_line(name: str) -> Iterator[None]:
     try:
-        found = _found(text, what)
-        return _read(found, text, what)
+        yield
     except MemoryError:
         raise
     except (pa.ArrowException, OSError, ImportError, ValueError) as error:
-        raise SchemaError(f"the {what} input {text!r} cannot be read: {error}") from error
+        # Which file it was, and what is wrong with it, comes behind that.
+        told = re.sub(r"^Error creating dataset\..*? file\?: ", "", str(error))
+        raise SchemaError(f"{name} cannot be read: {told}") from error
 
 
 @dataclass(frozen=True)
-class _Files:
+class Files:
     """Files of one format, and the folder below which folders' names are columns."""
 
+    name: str
+    form: str
     filesystem: Any
-    names: list[str]
+    paths: list[str]
     base: str
 
+    def read(self) -> pa.Table:
+        """All rows, in the order of the files' names."""
+        with _in_one_line(self.name):
+            packed = next((path for path in self.paths if path.lower().endswith(".zst")), None)
+            alone = self.base == str(PurePosixPath(self.paths[0]).parent) and len(self.paths) == 1
+            if packed is not None and not alone:
+                raise SchemaError(
+                    f"{self.name}: {PurePosixPath(packed).name!r} is packed with zstd, and such a "
+                    "file is read on its own only: give its path, or pack the files with gzip"
+                )
+            # Datasets unpack no zstd, and read no Arrow streams.
+            if packed is not None:
+                file = self.filesystem.open_input_stream(packed, compression="zstd")
+            elif self.form == "arrow" and alone:
+                file = self.filesystem.open_input_file(self.paths[0])
+            else:
+                return self._dataset().replace_schema_metadata(None)
+            with file:
+                return read_open(file, self.form).replace_schema_metadata(None)
 
-def _found(text: str, what: str) -> _Files:
+    def _dataset(self) -> pa.Table:
+        from pyarrow import dataset
+
+        options = dataset.FileSystemFactoryOptions(
+            partition_base_dir=self.base,
+            partitioning=dataset.HivePartitioning.discover(infer_dictionary=False),
+            exclude_invalid_files=False,
+        )
+        factory = dataset.FileSystemDatasetFactory(
+            self.filesystem, self.paths, dataset_format(self.form), options
+        )
+        try:
+            schema = factory.inspect(promote_options="permissive", fragments=None)
+        except pa.ArrowTypeError as error:
+            raise SchemaError(
+                f"{self.name}: its files have columns of different types "
+                f"({one_line(str(error))}): read them with the types they should have, and give "
+                "that table"
+            ) from error
+        return factory.finish(schema).to_table()
+
+
+def _found(text: str, name: str, form: str | None) -> Files:
     from pyarrow import fs
 
     if "://" in text:
@@ -84,50 +136,64 @@ def _found(text: str, what: str) -> _Files:
         places = [place.replace(os.sep, "/") for place in places]
         pattern = pattern.replace(os.sep, "/") if magic else places[0]
     if places != [pattern]:
-        places = _shown(places, pattern, text, what)
-    names: list[str] = []
+        places = _shown(places, pattern, name)
+    paths: list[str] = []
     for info in filesystem.get_file_info(places):
         if info.type == fs.FileType.NotFound:
-            raise SchemaError(f"the {what} input {text!r}: there is no such file or folder")
-        names += _inside(filesystem, info.path, text, what) if not info.is_file else [info.path]
-    if not names:
-        raise SchemaError(f"the {what} input {text!r}: there are no files in that folder")
+            raise SchemaError(f"{name}: there is no such file or folder{_meant(text)}")
+        paths += _inside(filesystem, info.path, name) if not info.is_file else [info.path]
+    if not paths:
+        raise SchemaError(f"{name}: there are no files in that folder")
     folder = _before_wildcards(pattern) if places != [pattern] else pattern
-    single = names == [pattern]
-    return _Files(filesystem, names, str(PurePosixPath(pattern).parent) if single else folder)
+    base = str(PurePosixPath(pattern).parent) if paths == [pattern] else folder
+    return Files(name, form or _format(filesystem, paths, name), filesystem, paths, base)
 
 
-def _shown(places: list[str], pattern: str, text: str, what: str) -> list[str]:
+def _meant(text: str) -> str:
+    """Which file there is whose name is much like one that is not there."""
+    folder, wanted = os.path.split(text)
+    try:
+        there = os.listdir(os.path.expanduser(folder) or ".")
+    except (OSError, ValueError):
+        return ""
+    # Names that have little but their ending in common are not alike.
+    stems = {os.path.splitext(name)[0]: name for name in there}
+    alike = difflib.get_close_matches(os.path.splitext(wanted)[0], stems, 3, cutoff=0.6)
+    near = difflib.get_close_matches(wanted, [stems[stem] for stem in alike], 1, cutoff=0.75)
+    return f": did you mean {os.path.join(folder, near[0])!r}?" if near else ""
+
+
+def _shown(places: list[str], pattern: str, name: str) -> list[str]:
     """The places that match a pattern, without those that are hidden unless it asks for them."""
     asked = PurePosixPath(pattern).name.startswith(_HIDDEN)
     names = [PurePosixPath(place).name for place in places]
     if _DELTA_LOG in names:
-        raise _delta_table(text, what)
+        raise _delta_table(name)
     shown = [p for p, n in zip(places, names, strict=True) if asked or not n.startswith(_HIDDEN)]
     if not shown:
-        raise SchemaError(f"the {what} input {text!r}: no file matches that pattern")
+        raise SchemaError(f"{name}: no file matches that pattern")
     return shown
 
 
-def _delta_table(text: str, what: str) -> SchemaError:
+def _delta_table(name: str) -> SchemaError:
     return SchemaError(
-        f"the {what} input {text!r} is a Delta table, some of whose files no longer count: read it "
-        "with deltalake or Spark, and give that table"
+        f"{name} is a Delta table, some of whose files no longer count: read it with deltalake or "
+        "Spark, and give that table"
     )
 
 
-def _inside(filesystem: Any, folder: str, text: str, what: str) -> list[str]:
+def _inside(filesystem: Any, folder: str, name: str) -> list[str]:
     """The files below a folder."""
     from pyarrow import fs
 
-    names = []
+    paths = []
     for info in filesystem.get_file_info(fs.FileSelector(folder, recursive=True)):
         below = PurePosixPath(info.path).relative_to(folder).parts
         if _DELTA_LOG in below:
-            raise _delta_table(text, what)
+            raise _delta_table(name)
         if info.is_file and not any(part.startswith(_HIDDEN) for part in below):
-            names.append(info.path)
-    return sorted(names)
+            paths.append(info.path)
+    return sorted(paths)
 
 
 def _remote(text: str) -> tuple[Any, str, list[str]]:
@@ -175,75 +241,29 @@ def _before_wildcards(pattern: str) -> str:
     return str(PurePosixPath(re.split(r"[*?[]", pattern)[0] + "x").parent)
 
 
-def _read(files: _Files, text: str, what: str) -> pa.Table:
-    from pyarrow import dataset
-
-    options = dataset.FileSystemFactoryOptions(
-        partition_base_dir=files.base,
-        partitioning=dataset.HivePartitioning.discover(infer_dictionary=False),
-        exclude_invalid_files=False,
-    )
-    format_ = _format(files.names, text, what)
-    factory = dataset.FileSystemDatasetFactory(files.filesystem, files.names, format_, options)
-    try:
-        schema = factory.inspect(promote_options="permissive", fragments=None)
-    except pa.ArrowTypeError as error:
-        raise SchemaError(
-            f"the {what} input {text!r}: its files have columns of different types "
-            f"({one_line(str(error))}): read them with the types they should have, and give that "
-            "table"
-        ) from error
-    return factory.finish(schema).to_table().replace_schema_metadata(None)
-
-
-def _format(names: list[str], text: str, what: str) -> Any:
+def _format(filesystem: Any, paths: list[str], name: str) -> str:
     """The format of files, which must be the same for all."""
-    endings = {_ending(name): name for name in reversed(names)}
-    for ending, name in endings.items():
-        if ending not in FORMATS:
-            known = ", ".join(f".{known}" for known in FORMATS)
+    formats: dict[str, str] = {}
+    for path in reversed(paths):
+        form = format_of(path) or _by_first_bytes(filesystem, path)
+        if form is None:
             raise SchemaError(
-                f"the {what} input {text!r}: the name of {PurePosixPath(name).name!r} does not say "
-                f"its format; known are {known}"
+                f"{name}: the name of {PurePosixPath(path).name!r} does not say its format; known "
+                f"are {known_endings()}"
             )
-    formats = {FORMATS[ending]: name for ending, name in endings.items()}
-    if len(formats) > 1 or len({ending == "tsv" for ending in endings}) > 1:
-        examples = " and ".join(sorted(repr(PurePosixPath(n).name) for n in endings.values()))
+        formats[form] = path
+    if len(formats) > 1:
+        examples = " and ".join(sorted(repr(PurePosixPath(p).name) for p in formats.values()))
         raise SchemaError(
-            f"the {what} input {text!r} has files of different formats, such as {examples}: give a "
-            "pattern that only those of one format match"
+            f"{name} has files of different formats, such as {examples}: give a pattern that only "
+            "those of one format match"
         )
-    [form] = formats
-    if form == "csv":
-        return _csv("\t" if "tsv" in endings else ",")
-    if form == "orc":
-        from pyarrow.dataset import OrcFileFormat
-
-        return OrcFileFormat()
-    from pyarrow import dataset
-
-    return {
-        "parquet": dataset.ParquetFileFormat,
-        "json": dataset.JsonFileFormat,
-        "ipc": dataset.IpcFileFormat,
-    }[form]()
+    return next(iter(formats))
 
 
-def _ending(name: str) -> str:
-    """The end of a file's name, in lower case, without what says how it was packed.
-
-    >>> _ending("a/b.CSV.gz"), _ending("a/b")
-    ('csv', '')
-    """
-    parts = PurePosixPath(name).name.lower().split(".")
-    if len(parts) > 2 and parts[-1] in PACKED and FORMATS.get(parts[-2]) in ("csv", "json"):
-        parts.pop()
-    return parts[-1] if len(parts) > 1 else ""
-
-
-def _csv(delimiter: str) -> Any:
-    from pyarrow import csv, dataset
-
-    # A quoted value may have line breaks: without this it would be a matter of luck.
-    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    return dataset.CsvFileFormat(parse_options=parse)
+def _by_first_bytes(filesystem: Any, path: str) -> str | None:
+    """The format of a file whose name has no ending."""
+    if "." in PurePosixPath(path).name:
+        return None
+    with filesystem.open_input_file(path) as file:
+        return format_of_bytes(file.read(16))

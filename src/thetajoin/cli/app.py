@@ -129,7 +129,7 @@ def explain(
         ),
     ],
     right: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(metavar="FILE", show_default=False, help="Another file, or the same."),
     ] = None,
     on: Annotated[
@@ -159,7 +159,7 @@ def explain(
         plan = compiled(job_of(left, table or [])).explain()
     else:
         with working("reading"):
-            tables = read_table(Path(left)), read_table(right)
+            tables = read_table(left), read_table(right)
             plan = tj.explain(*tables, on, how=parse_how(how))
     for line in str(plan).splitlines():
         say(screen(), line)

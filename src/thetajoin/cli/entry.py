@@ -12,7 +12,8 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
-from thetajoin.cli.interrupts import INTERRUPTED, interrupted, stopped, take_over
+from thetajoin.cli import INTERRUPTED
+from thetajoin.cli.interrupts import interrupted, stopped, take_over
 from thetajoin.errors import ThetaJoinError, one_line
 
 # Set, it has an error that this program did not expect shown with its traceback.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import signal
 import sys
 import threading
 from typing import Any
 
-INTERRUPTED = 130  # the exit code of a command that Ctrl-C has ended
+from thetajoin.cli import end_at_once
+
 _came = threading.Event()
 _told = threading.Event()
 _after: list[str] = []
@@ -70,6 +70,4 @@ def _first(_number: int, _frame: Any) -> None:
 
 def _second(_number: int, _frame: Any) -> None:
     """Whoever presses twice will not wait for what is being put away; Spark's JVM ends with us."""
-    if not _told.is_set():
-        os.write(2, b"thetajoin: stopped\n")
-    os._exit(INTERRUPTED)
+    end_at_once(told=_told.is_set())

@@ -8,7 +8,7 @@ checkpoint = "ck"          # streams only
 trigger = "10 seconds"     # or "available-now"; streams only
 
 [sources.dc1]
-path = "dc1"               # a file, a folder or a pattern of files
+path = "dc1"               # a file, a folder, a pattern of files or a URI
 stream = true              # read as it grows, on Spark
 watermark = "ts 10 seconds"
 
@@ -37,16 +37,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from thetajoin.cli.files import (
-    FORMATS,
-    STDIN,
-    files_of,
-    format_of,
-    found,
-    input_format,
-    missing,
-    read_stdin,
-)
+from thetajoin.batch.formats import FORMATS
+from thetajoin.cli.files import WRITTEN, input_format, named_format, place, read_stdin
 from thetajoin.cli.named_files import named_files
 from thetajoin.errors import OptionError, SchemaError, nearest
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
@@ -72,9 +64,12 @@ NOW = "available-now"
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """A table that the query names; without a format every file's ending says its own."""
+    """A table that the query names; without a format its files' names say it.
 
-    path: Path
+    path: a file, a folder, a pattern, a URI of any of these, or ``-``.
+    """
+
+    path: str
     format: str | None = None
     stream: bool = False
     watermark: tuple[str, str] | None = None
@@ -192,12 +187,9 @@ def with_named_files(
     return {**sources, **{name: file_source(path) for name, path in files.items()}}
 
 
-def file_source(path: Path) -> SourceSpec:
-    """A file, a folder or a pattern of files, whose endings say their formats."""
-    if path != STDIN:
-        for file in files_of(path):
-            if file.is_file():
-                input_format(file)
+def file_source(path: str) -> SourceSpec:
+    """A table in files whose names say their format."""
+    input_format(path)
     return SourceSpec(path)
 
 
@@ -205,12 +197,15 @@ def _source(data: Any, where: str, base: Path) -> SourceSpec:
     _check(data, "source", where)
     if "path" not in data:
         raise OptionError(f"{where} has no 'path'")
-    path = base / data["path"]
-    if not found(path):
-        raise OptionError(f"{where}: {missing(path)}")
+    path = place(data["path"], base)
     stream, form = data.get("stream", False), data.get("format")
     if form is not None:
         _one_of(form, _SPARK_FORMATS if stream else FORMATS, "format", where)
+    try:
+        input_format(path, form)
+    except SchemaError as error:
+        hint = ": a stream's columns are those of its first file" if stream else ""
+        raise OptionError(f"{where}: {error}{hint}") from error
     mark = None
     if "watermark" in data:
         column, _, delay = data["watermark"].partition(" ")
@@ -223,11 +218,6 @@ def _source(data: Any, where: str, base: Path) -> SourceSpec:
 def _one_of(value: str, known: tuple[str, ...], key: str, where: str) -> None:
     if value not in known:
         raise OptionError(f"{where}: {key} = {value!r}: {nearest(value, known)}")
-
-
-def _format(path: Path) -> str:
-    """The format of a file's ending, or the ending itself, which is then refused by name."""
-    return "parquet" if path.is_dir() else format_of(path) or path.suffix.lstrip(".")
 
 
 def _window(data: Any, where: str) -> tuple[Window, Any]:
@@ -255,14 +245,14 @@ def _sink(data: Any, where: str, base: Path) -> dict[str, Any]:
     mode = data.get("mode", "append")
     _one_of(mode, ("append", "update"), "mode", where)
     path = base / data["path"] if "path" in data else None
-    form = data.get("format") or ("parquet" if path is None else _format(path))
+    form = data.get("format") or ("parquet" if path is None else named_format(path))
     overwrite = data.get("overwrite", False)
     return {"sink": path, "sink_format": form, "mode": mode, "overwrite": overwrite}
 
 
 def _consistent(job: Job, data: dict[str, Any], where: str) -> Job:
     if "sink" in data:
-        formats = (*_SPARK_FORMATS, CONSOLE) if job.streaming else FORMATS
+        formats = (*_SPARK_FORMATS, CONSOLE) if job.streaming else WRITTEN
         _one_of(job.sink_format, formats, "format", f"{where}, sink")
     if job.streaming:
         _check_stream(job, where)
@@ -281,19 +271,16 @@ def _check_tables(data: dict[str, Any], where: str) -> None:
 
 
 def spark_format(source: SourceSpec) -> str:
-    """The format of a source's files, which are all of one."""
-    file = files_of(source.path)[0]
-    return source.format or ("parquet" if file.is_dir() else input_format(file))
+    """The format of a source's files, which Spark has to know."""
+    form = input_format(source.path, source.format)
+    if form is None:
+        raise OptionError(f"{source.path!r} is a pipe, which a streaming job cannot read")
+    return form
 
 
 def _check_stream(job: Job, where: str) -> None:
     for name, source in job.sources.items():
-        try:
-            form = spark_format(source)
-        except SchemaError as error:
-            hint = ": a stream's columns are those of its first file" if source.stream else ""
-            raise OptionError(f"{where}, source {name!r}: {error}{hint}") from error
-        _one_of(form, _SPARK_FORMATS, "format", f"{where}, source {name!r}")
+        _one_of(spark_format(source), _SPARK_FORMATS, "format", f"{where}, source {name!r}")
     if job.overwrite:
         raise OptionError(f"{where}, sink: a stream goes on with what is there: no overwrite")
     if job.sink_format == CONSOLE:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from sqlglot import exp
 
-from thetajoin.cli.files import STDIN, format_of
+from thetajoin.batch.formats import format_of
+from thetajoin.cli.files import place
 from thetajoin.errors import ThetaJoinError
 from thetajoin.query.text import parse_query
 
 
-def named_files(query: str, base: Path) -> dict[str, Path]:
+def named_files(query: str, base: Path) -> dict[str, str]:
     """The files in a query's text by the names they have there; relative to `base`.
 
     A query that cannot be read has none: what is wrong with it is told when it is run.
@@ -22,7 +23,7 @@ def named_files(query: str, base: Path) -> dict[str, Path]:
     except ThetaJoinError:
         return {}
     names = [_name(table) for table in tree.find_all(exp.Table)]
-    return {name: STDIN if name == "-" else base / name for name in names if name}
+    return {name: place(name, base) for name in names if name}
 
 
 def _name(table: exp.Table) -> str:
@@ -32,5 +33,5 @@ def _name(table: exp.Table) -> str:
     if quoted and not table.db:
         is_file = name == "-" or "/" in name or "." in name or glob.has_magic(name)
     else:
-        is_file = bool(table.db) and format_of(Path(name)) is not None
+        is_file = bool(table.db) and format_of(name) is not None
     return name if is_file else ""

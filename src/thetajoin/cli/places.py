@@ -7,21 +7,22 @@ import glob
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from thetajoin.cli.files import found, real
+from thetajoin.cli.files import real
 from thetajoin.errors import OptionError
 
 _Identity = tuple[int, int]
 
 
-def check_apart(out: Path, sources: Iterable[Path], what: str = "the result") -> None:
+def check_apart(out: Path, sources: Iterable[str], what: str = "the result") -> None:
     """Refuse a place that is, holds or lies in one of the sources, by whatever name."""
     own = _identity(out)
     above_out = _above(out)
-    for source in sources:
+    for source in map(_local, sources):
         if _matches(out, source):
             raise OptionError(f"{what} would be one of the inputs {source}: choose another place")
-        for file in found(source):
+        for file in _found(source):
             theirs = _identity(file)
             if theirs is not None and theirs == own:
                 raise OptionError(f"{what} would replace its input {file}: choose another place")
@@ -31,6 +32,20 @@ def check_apart(out: Path, sources: Iterable[Path], what: str = "the result") ->
                 raise OptionError(
                     f"{what} would go to {out}, where its input {file} is: choose another place"
                 )
+
+
+def _local(source: str) -> Path:
+    """Where a source is on this machine; a remote one is nowhere here."""
+    if not source.startswith("file://"):
+        return Path(source)
+    return Path(unquote(urlsplit(source).path))
+
+
+def _found(path: Path) -> list[Path]:
+    """The file or folder of that name, or what a pattern with `*`, `?` or `[]` names."""
+    if path.exists() or not glob.has_magic(str(path)):
+        return [path] if path.exists() else []
+    return [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
 
 
 def _identity(path: Path) -> _Identity | None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
-from thetajoin.cli.files import output_format, read_table
+from thetajoin.cli.files import output_format, place, read_table
 from thetajoin.cli.jobs import (
     TABLE,
     CheckedQuery,
@@ -95,14 +95,14 @@ def _sources(tables: Sequence[str]) -> dict[str, SourceSpec]:
             raise OptionError(f"--table {given!r}: write NAME=FILE")
         if name in sources:
             raise OptionError(f"--table {given!r}: there is a table {name!r} already")
-        sources[name] = file_source(Path(file))
+        sources[name] = file_source(place(file, Path()))
     return sources
 
 
 def check_places(job: Job) -> None:
     """Refuse a sink that would harm what is there, before anything is read."""
     inputs = [source.path for source in job.sources.values()]
-    inputs += [] if job.file is None else [job.file]
+    inputs += [] if job.file is None else [str(job.file)]
     if job.checkpoint is not None:
         check_apart(job.checkpoint, inputs, "the checkpoint")
     if job.sink is None:

@@ -43,10 +43,10 @@ def open_frames(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
         form = spark_format(source)
         options = _READ.get(form, {})
         with plain_errors(f"source {name!r}"):
-            table = session.read.format(form).options(**options).load(str(source.path))
+            table = session.read.format(form).options(**options).load(source.path)
             if source.stream:
                 reader = session.readStream.format(form).options(**options)
-                table = reader.schema(table.schema).load(str(source.path))
+                table = reader.schema(table.schema).load(source.path)
             if source.watermark is not None:
                 table = table.withWatermark(*source.watermark)
         frames[name] = table

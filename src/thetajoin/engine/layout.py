@@ -284,8 +284,10 @@ def _width(type_: pa.DataType) -> int | None:
     A date of 64 bits is compared by its day.
     """
     t = pa.types
-    plain = t.is_integer(type_) or (t.is_temporal(type_) and not t.is_date64(type_))
-    return int(type_.bit_width) // 8 if plain and t.is_primitive(type_) else None
+    exact = t.is_integer(type_) or t.is_decimal(type_)
+    if exact or (t.is_temporal(type_) and t.is_primitive(type_) and not t.is_date64(type_)):
+        return int(type_.bit_width) // 8
+    return None
 
 
 def _is_text(type_: pa.DataType) -> bool:

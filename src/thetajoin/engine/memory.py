@@ -137,7 +137,7 @@ def _bytes(batch: pa.RecordBatch) -> int:
 def _refused(rows: str, size: float, room: float, advice: str) -> ResourceError:
     return ResourceError(
         f"the result has {rows} ({_text(size)}), and there is room for {_text(room)} in memory: "
-        f"{advice}, or go ahead with check_memory=False"
+        f"{advice}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from thetajoin.batch.dtypes import mark_of
 from thetajoin.batch.keys import BytesKey, Int64, encode
 from thetajoin.batch.tables import contiguous, to_batch
 from thetajoin.engine.block import empty_batch
+from thetajoin.engine.memory import fitting
 from thetajoin.limits import limits
 from thetajoin.predicate import Expr
 from thetajoin.predicate.bind import Binder, bind
@@ -26,6 +27,7 @@ from thetajoin.predicate.names import Scope
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.predicate.render import backquoted
 
+_UNSORTED = "add a LIMIT, or leave ORDER BY out"
 Fold = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
@@ -93,7 +95,9 @@ class After:
             over.of(item.text, result if self.distinct else none)
         return result.schema
 
-    def batches(self, found: Iterable[pa.RecordBatch], rows: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, found: Iterable[pa.RecordBatch], rows: pa.Schema
+    ) -> Generator[pa.RecordBatch, None, None]:
         """The result's rows, from batches of rows that are taken only as long as they are needed.
 
         Without ORDER BY and DISTINCT, what comes in goes out. With them, memory holds what may
@@ -102,6 +106,8 @@ class After:
         values = Values(rows)
         found = (self._filtered(batch, values) for batch in found)
         if self.order and not self.distinct:
+            if self.limit is None:  # all rows are held, and once more in their order
+                found = fitting(found, _UNSORTED, copies=2)
             found = _folded(found, rows, lambda kept: self._first(kept, values))
         made: Iterable[pa.RecordBatch] = (self._projected(batch, values) for batch in found)
         if self.distinct:
@@ -112,6 +118,11 @@ class After:
                 over = Values(schema)
                 made = (self._first(batch, over) for batch in made)
         yield from cut(made, self.offset, self.limit)
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether there is a row in the result for every one that comes in."""
+        return self.where is None and not self.distinct and self.limit is None
 
     def needed(self, most: int | None) -> int | None:
         """How many rows must come in for so many to go out, as a guess; None for all of them."""

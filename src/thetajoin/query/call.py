@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,18 @@ from thetajoin.api import (
 )
 from thetajoin.batch.dtypes import unmarked
 from thetajoin.batch.tables import from_table, to_batch
+from thetajoin.calls import more_pairs_than
 from thetajoin.engine.call import JoinCall
+from thetajoin.engine.memory import Size, fitting
 from thetajoin.errors import OptionError
 from thetajoin.query.after import After, cut, filtered, grouped
 from thetajoin.query.columns import users_words
 from thetajoin.query.text import not_too_deep
 
+SMALLER = (
+    "add a LIMIT, aggregate the rows, or have them written as they are found with "
+    "thetajoin run QUERY --out FILE"
+)
 # Rows of a result, and of inputs, that one thread is done with before others could be started.
 _FEW = 4096
 _SMALL = 1 << 18
@@ -77,18 +83,30 @@ class LastCall:
 
     def run(self) -> Any:
         """The whole result, of the first table's kind."""
-        table = self.table()
+        # Another library's table is made while Arrow's is still there.
+        table = self.table(1 if self.kind == "arrow" else 2)
         if is_spark(table):
             return table
         return from_table(table if self.kind == "pandas" else unmarked(table), self.kind)
 
-    def table(self) -> Any:
-        """The whole result, as Arrow or a Spark DataFrame."""
+    def table(self, copies: int = 1) -> Any:
+        """The whole result, as Arrow or a Spark DataFrame; an error if memory has no room for it.
+
+        copies: how often it will be in memory.
+        """
         if is_spark(self.left.table) or (self.right is not None and is_spark(self.right.table)):
             with not_too_deep():
                 return self.after.on_spark(self._called())
         schema, batches = self.open()
-        return pa.Table.from_batches(batches, schema=schema)
+        found = fitting(batches, SMALLER, copies=copies, too_large=self._too_large)
+        return pa.Table.from_batches(found, schema=schema)
+
+    def _too_large(self, most: float) -> Size | None:
+        """How many rows the result has, if that is more than `most` and easily told."""
+        if self.right is None or self.aggregated or not self.after.keeps_all:
+            return None
+        call = JoinCall(**self.arguments, self_join=self.self_join)
+        return more_pairs_than(self.left.table, self.right.table, call, most)
 
     def _called(self) -> Any:
         """What the call itself gives."""
@@ -109,7 +127,9 @@ class LastCall:
         arguments = {name: given for name, given in arguments.items() if name != "how"}
         return self_join(left, **arguments)
 
-    def open(self, most: int | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    def open(
+        self, most: int | None = None
+    ) -> tuple[pa.Schema, Generator[pa.RecordBatch, None, None]]:
         """The result's columns, and its rows as they are found: for tables in this process.
 
         Only what is taken is computed, but for what aggregates, ORDER BY and DISTINCT need, so a
@@ -117,6 +137,7 @@ class LastCall:
         be taken, if that is known.
         """
         most = self.after.needed(most)
+        found: Iterator[pa.RecordBatch]
         with not_too_deep():
             if self.inner is not None:
                 schema, found = self.inner.open(most)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.engine.machine import available_cores
+from thetajoin.engine.memory import fitting
 from thetajoin.errors import (
     ConditionError,
     DataError,
@@ -22,7 +23,7 @@ from thetajoin.errors import (
 )
 from thetajoin.predicate.parse import Source
 from thetajoin.query.beyond import BeyondError
-from thetajoin.query.call import LastCall
+from thetajoin.query.call import SMALLER, LastCall
 
 if TYPE_CHECKING:
     from sqlglot.dialects.dialect import Dialect
@@ -70,17 +71,14 @@ class DuckDB:
         with self._plain_errors():
             return list(self._con.sql(to_duckdb(tree)).columns)
 
-    def table(self, tree: exp.Query) -> Any:
-        """A query's whole result, as Arrow."""
-        with self._plain_errors():
-            found = self._con.sql(to_duckdb(tree))
-            wide = _wide(found)
-            table = found.to_arrow_table()
-            return table.cast(_narrow(table.schema, wide)) if wide else table
+    def table(self, tree: exp.Query, copies: int = 1, /) -> Any:
+        """A query's whole result, as Arrow; an error if memory has no room for so many copies."""
+        schema, batches = self.open(tree)
+        return pa.Table.from_batches(fitting(batches, SMALLER, copies=copies), schema=schema)
 
     def open(
         self, tree: exp.Query, most: int | None = None
-    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    ) -> tuple[pa.Schema, Generator[pa.RecordBatch, None, None]]:
         """A query's columns, and its rows as they are found, `most` of them."""
         with self._plain_errors():
             found = self._con.sql(to_duckdb(tree))
@@ -89,7 +87,7 @@ class DuckDB:
             reader = found.to_arrow_reader(_BATCH_ROWS)
         schema = _narrow(reader.schema, wide)
 
-        def batches() -> Iterator[pa.RecordBatch]:
+        def batches() -> Generator[pa.RecordBatch, None, None]:
             with self._plain_errors():
                 for batch in reader:
                     yield batch.cast(schema) if wide else batch

@@ -8,9 +8,9 @@ from typing import Any
 from sqlglot import exp
 
 from thetajoin.api import is_spark
-from thetajoin.errors import WindowError
+from thetajoin.errors import WindowError, enough_memory
 from thetajoin.query.beyond import BeyondError, beyond
-from thetajoin.query.call import LastCall
+from thetajoin.query.call import SMALLER, LastCall
 from thetajoin.query.columns import schema_of
 from thetajoin.query.compile import Compiler
 from thetajoin.query.tables import Tables, is_streaming
@@ -19,6 +19,7 @@ from thetajoin.query.tree import TableRef, read_query, refuse_on_stream
 from thetajoin.query.wide import Call, wide_call
 
 
+@enough_memory(SMALLER)
 def sql(query: str, /, **tables: Any) -> Any:
     """Run a query over tables given by name; the result is of the first table's kind.
 

@@ -8,14 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from thetajoin.api import is_spark
+from thetajoin.batch.formats import format_of
 from thetajoin.batch.tables import kind_of, to_batch
 from thetajoin.engine.intake import storage_schema, stored
 from thetajoin.errors import OptionError, SchemaError, nearest
-
-_ENDINGS = tuple(
-    f".{ending}"
-    for ending in ("parquet", "pq", "csv", "json", "ndjson", "jsonl", "arrow", "feather", "ipc")
-)
 
 
 class Tables:
@@ -67,7 +63,7 @@ def is_path(name: str) -> bool:
     >>> is_path("trades.parquet"), is_path("s3://bucket/*.csv"), is_path("trades")
     (True, True, False)
     """
-    return any(character in name for character in "/\\*") or name.lower().endswith(_ENDINGS)
+    return any(character in name for character in "/\\*") or format_of(name) is not None
 
 
 def is_streaming(table: Any) -> bool:

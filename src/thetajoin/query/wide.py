@@ -31,8 +31,11 @@ class Engine(Protocol):
     def columns(self, tree: exp.Query) -> list[str]:
         """The names of a query's columns; nothing runs."""
 
-    def table(self, tree: exp.Query) -> Any:
-        """A query's whole result, as Arrow or a Spark DataFrame."""
+    def table(self, tree: exp.Query, copies: int = 1, /) -> Any:
+        """A query's whole result, as Arrow or a Spark DataFrame.
+
+        copies: how often it will be in this process' memory.
+        """
 
     def open(
         self, tree: exp.Query, most: int | None = None
@@ -55,14 +58,18 @@ class WideCall:
 
     def run(self) -> Any:
         """The whole result, of the first table's kind."""
-        table = self.table()
+        # Another library's table is made while Arrow's is still there.
+        table = self.table(1 if self.kind == "arrow" else 2)
         if is_spark(table):
             return table
         return from_table(table if self.kind == "pandas" else unmarked(table), self.kind)
 
-    def table(self) -> Any:
-        """The whole result, as Arrow or a Spark DataFrame."""
-        table = self.engine.table(self.tree)
+    def table(self, copies: int = 1) -> Any:
+        """The whole result, as Arrow or a Spark DataFrame; an error if memory has no room for it.
+
+        copies: how often it will be in memory.
+        """
+        table = self.engine.table(self.tree, copies)
         if is_spark(table):
             return table
         schema = self._schema(table.schema)
