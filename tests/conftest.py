@@ -1,8 +1,7 @@
-"""Hypothesis profiles, and a place for compiled kernels that never goes stale."""
+"""Hypothesis profiles, and one worker for all tests that need Spark."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from functools import cache
 from pathlib import Path
@@ -24,21 +23,6 @@ settings.register_profile("default", derandomize=True, max_examples=40, **_commo
 settings.register_profile("quick", derandomize=True, max_examples=8, **_common)
 settings.register_profile("thorough", max_examples=1000, **_common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
-
-
-def _numba_cache_dir() -> Path:
-    """A folder named by the kernels' source.
-
-    numba's own cache notices a change in a kernel's file but not in a file whose functions that
-    kernel inlines, so a cache kept across edits could run old code.
-    """
-    digest = hashlib.sha256()
-    for path in sorted((ROOT / "src" / "thetajoin").rglob("kernels/*.py")):
-        digest.update(path.name.encode() + path.read_bytes())
-    return ROOT / ".cache" / "numba" / digest.hexdigest()[:12]
-
-
-os.environ.setdefault("NUMBA_CACHE_DIR", str(_numba_cache_dir()))
 
 
 class _OneSession(LoadScopeScheduling):

@@ -1,14 +1,16 @@
-"""The functions a user calls; each hands its inputs to the engine that fits them."""
+"""The functions a user calls; each hands its inputs to the engine that fits them.
+
+What a plain join does not need is imported where it is used: it would take longer than the join.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
-from thetajoin.aggregate.run import AggConfig
 from thetajoin.batch.annotations import ArrowInput, Frame
 from thetajoin.calls import SMALLER, aggregated, both_taken_in
 from thetajoin.calls import is_spark as is_spark
@@ -20,10 +22,11 @@ from thetajoin.engine.layout import HowName
 from thetajoin.engine.nearest import Nearest, nearest_condition
 from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.index.nearest import Direction, Ties
-from thetajoin.planner.aggregates import AggPlan, plan_aggregates
-from thetajoin.planner.plan import Plan, make_plan
-from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
 from thetajoin.window.windows import Window
+
+if TYPE_CHECKING:
+    from thetajoin.planner.aggregates import AggPlan
+    from thetajoin.planner.plan import Plan
 
 Groups = str | Sequence[str] | Mapping[str, str]
 
@@ -517,19 +520,25 @@ def explain(
     >>> tj.explain(here, here, "l.a < r.a").parts[0].kernel
     'ranges'
     """
+    from thetajoin.aggregate.run import AggConfig
+    from thetajoin.planner.aggregates import plan_aggregates
+    from thetajoin.planner.plan import make_plan
+    from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
+
     streaming, engine = False, None
     routing, units = None, DEFAULT_UNITS
     if is_spark(left) or is_spark(right):
-        from thetajoin.spark.frames import empty_tables, engine_options, explain_engine, streams
+        from thetajoin.spark import frames
 
-        streaming = streams(left, right)
+        on = frames.condition_of(left, right, on)
+        streaming = frames.streams(left, right)
         if aggs is None and not (left.isStreaming or right.isStreaming):
             asked = JoinCall(on, how, window, order_by, suffix, options=options)
-            engine = str(explain_engine(left, right, asked))
-        left, right = empty_tables(left, right)
+            engine = str(frames.explain_engine(left, right, asked))
+        left, right = frames.empty_tables(left, right)
         routing = options.pop("routing", None)
         units = options.pop("units", None) or getattr(routing, "units", None) or units
-        options = engine_options(options)
+        options = frames.engine_options(options)
     call = JoinCall(
         on,
         how,

@@ -1,15 +1,17 @@
-"""Carrying a call out: by Spark for its DataFrames, in this process for every other table."""
+"""Carrying a call out: by Spark for its DataFrames, in this process for every other table.
+
+What a plain join does not need is imported where it is used: it would take longer than the join.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.aggregate.run import AggConfig
-from thetajoin.aggregate.state import result
 from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
@@ -19,7 +21,7 @@ from thetajoin.engine.nearest_state import nearest_of_tables
 from thetajoin.engine.one_shot import join_tables
 from thetajoin.engine.serial import SerialIterator
 from thetajoin.errors import OptionError, enough_memory
-from thetajoin.planner.size import too_large
+from thetajoin.kernels.jit import few_rows
 
 SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
 
@@ -47,8 +49,8 @@ def joined(left: Any, right: Any, call: JoinCall) -> Any:
     if compiled.config.options.check_memory:
         # Another library's table is made while Arrow's is still there.
         copies = 1 if kind == "arrow" else 2
-        large = partial(too_large, call, compiled, *batches)
         advice = f"{SMALLER}, or go ahead with check_memory=False"
+        large = partial(_too_large, call, compiled, *batches)
         found = fitting(found, advice, copies=copies, too_large=large)
     return from_table(compiled.layout.table(list(found)), kind)
 
@@ -62,7 +64,13 @@ def open_join(left: Any, right: Any, call: JoinCall) -> tuple[pa.Schema, Iterato
 def more_pairs_than(left: Any, right: Any, call: JoinCall, most: float) -> Size | None:
     """How many rows a join has, if there are more than `most` and that can be told beforehand."""
     compiled, batches = _prepare(left, right, call)
-    return too_large(call, compiled, *batches, most)
+    return _too_large(call, compiled, *batches, most)
+
+
+def _too_large(*given: Any) -> Size | None:
+    from thetajoin.planner.size import too_large
+
+    return too_large(*given)
 
 
 def aggregated(left: Any, right: Any, call: JoinCall) -> Any:
@@ -71,6 +79,9 @@ def aggregated(left: Any, right: Any, call: JoinCall) -> Any:
         from thetajoin.spark.aggregate import aggregate_frames
 
         return aggregate_frames(left, right, call)
+    from thetajoin.aggregate.run import AggConfig
+    from thetajoin.aggregate.state import result
+
     kind = _kind(left, call)
     batches = both_taken_in(left, right, call, kind)
     config = AggConfig.of(call, *(batch.schema for batch in batches))
@@ -109,10 +120,19 @@ def _prepare(
 def _run(
     compiled: CompiledJoin, batches: tuple[pa.RecordBatch, pa.RecordBatch]
 ) -> Generator[pa.RecordBatch, None, None]:
+    rows = sum(batch.num_rows for batch in batches)
     if compiled.near_key is not None:
-        yield from nearest_of_tables(compiled, *batches)
+        with few_rows(rows):
+            nearest = nearest_of_tables(compiled, *batches)
+        yield from nearest
         return
-    yield from join_tables(compiled, *batches)
+    with closing(join_tables(compiled, *batches)) as found:
+        while True:
+            with few_rows(rows):
+                batch = next(found, None)
+            if batch is None:
+                return
+            yield batch
 
 
 def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -202,3 +202,70 @@ def test_versions_that_follow_each_other(threads: int, spread: int) -> None:
     ]
     with changed(looked_up=64):
         check(left, right, pa.int64(), "versions", "full", threads)
+
+
+ALIKE: dict[str, tuple[pa.DataType, list[Any]]] = {
+    **KEYS,
+    "large_string": (pa.large_string(), ["", "b", "bb"]),
+    "binary": (pa.binary(), [b"", b"\x00", b"b"]),
+    "view": (pa.string_view(), ["", "a string past twelve bytes", "b"]),
+    "day": (pa.date32(), [0, 1, 20_000]),
+    "moment of a day": (pa.date64(), [0, 1, 86_400_000, 86_400_001]),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+@pytest.mark.parametrize("rows", [40, 20_000])
+def test_both_sides_columns_come_out_as_they_were(name: str, rows: int) -> None:
+    """Equal values of some types are not the same: each side keeps its own."""
+    type_, values = ALIKE[name]
+    random = np.random.default_rng(rows)
+
+    def table(side: str, size: int) -> pa.Table:
+        drawn = [None if at == 0 else values[at - 1] for at in range(len(values) + 1)]
+        plain = pa.string() if pa.types.is_string_view(type_) else type_
+        given = pa.array(drawn, pa.int64()).cast(type_) if name.startswith("moment of") else None
+        given = pa.array(drawn, plain) if given is None else given
+        key = given.take(pa.array(random.integers(0, len(drawn), size + 5))).cast(type_)
+        return pa.table({side: np.arange(size + 5), "k": key}).slice(5)
+
+    left, right = table("a", rows), table("b", 60)
+    for result in (
+        tj.join(left, right, "l.k = r.k", how="full"),
+        tj.nearest(left, right, key=("a", "b"), by="k"),
+        tj.nearest(left, right, key=("a", "b"), by="k", how="inner", k=2),
+    ):
+        for one, number, key in ((left, "a", "k"), (right, "b", "k_right")):
+            assert result[key].type == type_
+            found = result[number].combine_chunks()
+            at = pa.compute.subtract(found, 5)
+            expected = one["k"].cast(_storable(type_)).take(at)
+            assert _bits(result[key]) == _bits(expected)
+
+
+def _storable(type_: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_string_view(type_) else type_
+
+
+def _bits(column: pa.ChunkedArray) -> list[Any]:
+    """Values that tell -0.0 from 0.0."""
+    return [repr(value) for value in column.cast(_storable(column.type)).to_pylist()]
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_keys_that_are_not_there_among_long_runs(how: str) -> None:
+    random = np.random.default_rng(4)
+    left = pa.table(
+        {"id": np.arange(300), "k": random.integers(-2, 6, 300), "x": random.integers(0, 50, 300)}
+    )
+    right = pa.table({"k": random.choice([0, 1, 3], 400), "y": random.integers(0, 50, 400)})
+    on, group = "l.k = r.k AND l.x <= r.y", {"group_by": "l.id", "aggs": {"n": "count(*)"}}
+    expected = tj.join_agg(left, right, on, how=how, **group)
+    with changed(sorted_probes=1, long_run=1):
+        found = tj.join_agg(left, right, on, how=how, **group)
+    assert sorted(found.to_pylist(), key=str) == sorted(expected.to_pylist(), key=str)
+    k, x = left["k"].to_numpy(), left["x"].to_numpy()
+    matches = (k[:, None] == right["k"].to_numpy()) & (x[:, None] <= right["y"].to_numpy())
+    counts = matches.sum(axis=1)
+    kept = {row: int(n) for row, n in enumerate(counts) if n or how == "left"}
+    assert {row["id"]: row["n"] for row in found.to_pylist()} == kept

@@ -170,3 +170,38 @@ def test_state_is_removed():
 def test_bad_windows(arguments, message):
     with pytest.raises(tj.ThetaJoinError, match=message):
         tj.StreamJoin.nearest(key="t", **arguments)
+
+
+def test_left_rows_are_keyed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When they come, and not again when they come out, but where their keys were not kept."""
+    from thetajoin.engine import nearest_state
+
+    made = []
+    real = nearest_state.make_batch
+
+    def counted(table, *rest):
+        made.append(table.num_rows)
+        return real(table, *rest)
+
+    monkeypatch.setattr(nearest_state, "make_batch", counted)
+    window = tj.TimeWindow(10, time=("t", "u"))
+    schemas = {"left_schema": pa.schema(LEFT), "right_schema": pa.schema(RIGHT)}
+    stream = tj.StreamJoin.nearest(key=("t", "u"), by="k", window=window, **schemas)
+    left = pa.table({"lid": [0, 1, 2], "t": [5, 7, 30], "k": [0, 1, 0]}, pa.schema(LEFT))
+    right = pa.table({"rid": [0, 1], "u": [4, 9], "k": [0, 0], "o": [0, 0]}, pa.schema(RIGHT))
+    stream.push(left, right)
+    again = tj.StreamJoin.restore(stream.snapshot())
+    expected = Counter([(0, 0), (1, None)])
+    stream.advance(20)
+    assert got_ids(stream.push()) == expected
+    assert made == []
+    for block in again._state.stores["l"].blocks():
+        block.derived.clear()  # as of a segment that comes from a file
+    again.advance(20)
+    assert got_ids(again.push()) == expected
+    assert made == [3]
+    for last in (stream, again):
+        assert got_ids(last.finish()) == Counter([(2, None)])
+        (block,) = last._state.stores["l"].blocks()
+        assert not block.derived
+    assert made == [3]

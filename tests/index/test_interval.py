@@ -14,10 +14,12 @@ from thetajoin.index.interval import (
     BytesInterval,
     Dictionary,
     Interval,
+    dictionary_of,
     interval_around,
     interval_of,
     shifted,
 )
+from thetajoin.kernels import threads
 
 KEYS = [INT64_MIN, INT64_MIN + 1, -2, -1, 0, 1, 2, INT64_MAX - 1, INT64_MAX]
 OPERATORS = {
@@ -30,6 +32,19 @@ OPERATORS = {
 WHOLE = 2**64
 STEPS = [0, 1, -1, 3, INT64_MAX, INT64_MIN, INT64_MAX + 1, INT64_MIN - 1]
 STEPS += [WHOLE - 1, 1 - WHOLE, WHOLE, -WHOLE, WHOLE + 1, -WHOLE - 1, 2**70, -(2**70)]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 200, 1000])
+def test_dictionary_on_several_threads(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "LEAST_ITEMS", 64)
+    words = np.random.default_rng(rows).integers(0, 90, rows + 3)
+    strings = encode(pa.array([f"word {word}" for word in words]).slice(3))
+    assert isinstance(strings, BytesKey)
+    expected, expected_ranks = strings.dictionary()
+    with threads.threaded(3) as mapper:
+        distinct, ranks = dictionary_of(strings, mapper)
+    assert distinct.to_arrow().equals(expected.to_arrow())
+    assert ranks.tolist() == expected_ranks.tolist()
 
 
 def asked(interval: Interval, row: int) -> list[int]:

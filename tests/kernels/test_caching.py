@@ -22,7 +22,7 @@ from thetajoin.kernels.strings import hash_bytes
 import thetajoin.kernels.order
 out = np.zeros(2, np.int64)
 hash_bytes(np.array([0, 1, 2]), np.array([65, 66], np.uint8), out)
-print(out[0] != out[1], sum(hash_bytes.stats.cache_hits.values()))
+print(out[0] != out[1], sum(hash_bytes.compiled().stats.cache_hits.values()))
 """
 
 
@@ -71,7 +71,7 @@ def test_they_go_to_a_folder_of_the_users_own(machine, given):
     environment = {"NUMBA_CACHE_DIR": given} if given else {}
     assert machine.run(**environment) == ("True 0", "")
     assert machine.kept.stat().st_mode & 0o777 == 0o700
-    assert list(machine.kept.rglob("*.nbi"))
+    assert list(machine.kept.rglob("*.kernel"))
     assert machine.run(**environment) == ("True 1", "")  # the next process compiles nothing
 
 

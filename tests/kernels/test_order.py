@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thetajoin.kernels import order as kernels
+from thetajoin.kernels import threads
 from thetajoin.kernels.order import merged_order, order_of, order_of_both, with_ties_by
 from thetajoin.kernels.search import first_above, first_at_least
 
@@ -38,6 +39,24 @@ def test_order_of_two_keys(values: list[int], seed: int, few: bool, digits: bool
         patch.setattr(kernels, "RADIX_KEYS", 0 if digits else 1 << 40)
         for one, other in ((first, second), (first, second % 7), (second, first % 3)):
             assert order_of_both(one, other).tolist() == np.lexsort((other, one)).tolist()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("span", [1, 5, 1000, 2**20, 2**45, 2**62])
+@pytest.mark.parametrize("skewed", [False, True])
+def test_order_on_several_threads(
+    count: int, span: int, skewed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "LEAST_ITEMS", 64)
+    random = np.random.default_rng(span)
+    for rows in (0, 1, 129, 2100, 30_000):
+        first, second = random.integers(-span, span, rows), random.integers(0, span, rows)
+        if skewed:
+            first = np.where(random.random(rows) < 0.9, first % 7, first)
+        with threads.threaded(count) as mapper:
+            assert (order_of(first, mapper) == np.argsort(first, kind="stable")).all()
+            for one, other in ((first, second), (second, first)):
+                assert (order_of_both(one, other, mapper) == np.lexsort((other, one))).all()
 
 
 @pytest.mark.parametrize("has_run", [True, False])

@@ -18,6 +18,8 @@ def test_kernels_pass_their_tests_without_the_compiler() -> None:
     environment.pop("PYTEST_XDIST_WORKER", None)
     arguments = ["-q", "-p", "no:cacheprovider", "tests/index"]
     arguments += ["tests/kernels/test_order.py", "tests/kernels/test_runs.py"]
+    # Few rows are joined like this in every process that has not loaded numba yet.
+    arguments += ["tests/api/test_join_how.py", "tests/api/test_overlaps.py"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=ROOT,

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import thetajoin as tj
 from thetajoin.spark import sent
@@ -92,6 +93,11 @@ def main(folder: Path) -> None:
         table = tj.join(*tables, CONDITION, **options).select("id", "id_right").toPandas()
         found = Counter(zip(table["id"].tolist(), table["id_right"].tolist(), strict=True))
         assert found == all_history, options
+    column = (F.col("l.a") < F.col("r.a")) & (F.col("l.b") > F.col("r.b"))
+    table = tj.join(*tables, column).select("id", "id_right").toPandas()
+    assert (
+        Counter(zip(table["id"].tolist(), table["id_right"].tolist(), strict=True)) == all_history
+    )
     sys.stdout.write(f"exact {all_history.total()} {near.total()}\n")
     session.stop()
 

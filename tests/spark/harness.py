@@ -38,6 +38,12 @@ _names = itertools.count()
 _schemas: dict[bytes, Any] = {}
 
 
+def plan_of(df: Any) -> str:
+    """Spark's physical plan of a DataFrame, before it has run."""
+    told = df.sparkSession.sql("EXPLAIN SELECT * FROM {df}", df=df)
+    return str(told.collect()[0][0])
+
+
 def at(seconds: float | None) -> datetime | None:
     """A point in event time."""
     return None if seconds is None else EPOCH + timedelta(seconds=seconds)

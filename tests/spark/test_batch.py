@@ -13,6 +13,7 @@ import pytest
 import naive
 import thetajoin as tj
 from naive import Row
+from spark.harness import plan_of
 from strategies import HOWS, SCHEMA_L, SCHEMA_R, ids, naive_ids, table
 from thetajoin import ThetaJoinError
 from thetajoin.limits import limits
@@ -58,8 +59,29 @@ def test_every_kind_in_cells(frames: tuple[Any, Any], how: str) -> None:
 def test_a_small_side_is_sent_whole(frames: tuple[Any, Any], how: str) -> None:
     joined = tj.join(*frames, ON, how=how)
     assert ids(joined.toArrow()) == naive_ids(naive.naive_join(L, R, PRED, how=how))
-    plan = joined._explain_string() if hasattr(joined, "_explain_string") else ""
-    assert "Exchange" not in plan
+    assert "Exchange" not in plan_of(joined)
+    assert "Exchange" in plan_of(tj.join(*frames, ON, how=how, broadcast_rows=0))
+
+
+@pytest.mark.parametrize(
+    ("options", "times"),
+    [({}, 1), ({"broadcast_rows": 0}, 1), ({"window": tj.CountWindow(9), "order_by": "t"}, 2)],
+)
+def test_a_call_compiles_its_join_once(
+    frames: tuple[Any, Any], options: dict[str, Any], times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But a count window is a condition of its own, on columns that the user has not."""
+    from thetajoin.engine import compiled
+
+    compile_condition, conditions = compiled.compile_condition, []
+
+    def counted(on: Any, *schemas: Any) -> Any:
+        conditions.append(on)
+        return compile_condition(on, *schemas)
+
+    monkeypatch.setattr(compiled, "compile_condition", counted)
+    tj.join(*frames, ON, **options)
+    assert len(conditions) == times
 
 
 def test_it_is_what_spark_gives(frames: tuple[Any, Any]) -> None:

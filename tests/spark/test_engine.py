@@ -18,7 +18,7 @@ import pytest
 import naive
 import thetajoin as tj
 from naive import Row
-from spark.harness import Streams
+from spark.harness import Streams, plan_of
 from strategies import HOWS
 from thetajoin import ThetaJoinError
 from thetajoin.planner.engines import KeyEstimate, choose_engine
@@ -249,11 +249,6 @@ def keyed(spark: Any, rows: int, keys: int) -> Any:
     return frame.where("x >= 0")
 
 
-def plan_of(joined: Any) -> str:
-    told = joined.sparkSession.sql("EXPLAIN SELECT * FROM {joined}", joined=joined)
-    return str(told.collect()[0][0])
-
-
 def test_few_rows_a_key_are_left_to_spark(spark: Any) -> None:
     left, right = keyed(spark, 20_000, 10_000), keyed(spark, 10_000, 5_000)
     on = "l.k = r.k AND l.x <= r.x"
@@ -265,6 +260,37 @@ def test_few_rows_a_key_are_left_to_spark(spark: Any) -> None:
     forced = tj.join(left, right, on, engine="thetajoin")
     assert "MapInArrow" in plan_of(forced)
     assert Counter(joined.collect()) == Counter(forced.collect())
+
+
+def test_small_tables_are_spark_s_without_a_look(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from thetajoin.spark.tables import engine
+
+    def looked(*_: Any) -> Any:
+        raise AssertionError("read rows")
+
+    monkeypatch.setattr(engine, "first_keys", looked)
+    left, right = keyed(spark, 1_000, 1), keyed(spark, 500, 1)
+    on = "l.k = r.k AND ABS(l.x - r.x) <= 1"
+    told = tj.explain(left, right, on).engine
+    assert re.fullmatch("Spark: about .* and .* rows are few, whatever their keys", told)
+    assert "MapInArrow" not in plan_of(tj.join(left, right, on))
+    with pytest.raises(AssertionError, match="read rows"):
+        tj.explain(keyed(spark, 500_000, 1), right, on)
+
+
+def test_sizes_of_two_tables_in_one_look(spark: Any) -> None:
+    from thetajoin.spark.statistics import estimated_bytes
+
+    small, large = spark.range(10), spark.range(5_000).selectExpr("id", "id AS `b``c`")
+    for frames in ((small, large), (large, small), (small, small), (large, large.where("id < 3"))):
+        apart = [estimated_bytes(frame)[0] for frame in frames]
+        assert estimated_bytes(*frames) == apart
+    assert estimated_bytes(small)[0] < estimated_bytes(large)[0] < float("inf")
+    assert (
+        estimated_bytes(large, spark.createDataFrame([], "x int"))[0] == (estimated_bytes(large)[0])
+    )
 
 
 def test_more_rows_a_key_are_counted_by_samples(spark: Any) -> None:

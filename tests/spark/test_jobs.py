@@ -72,7 +72,7 @@ def test_matches_go_on_after_a_restart(streams: Streams, run: Any) -> None:
         streams.push(*part)
         steps.append(taken(*part))
         rows = len(steps[-1].left) + len(steps[-1].right)
-        assert f"{rows:,} rows taken in" in run(path)
+        assert f"{rows:,} rows in" in run(path)
     window = naive.Count(20)
     pairs = naive.naive_stream(steps, PRED, window=window, order_by=("lid", "rid")).rows
     got = streams.spark.read.parquet(str(streams.folder / "out")).collect()

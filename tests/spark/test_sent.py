@@ -10,7 +10,7 @@ import pytest
 from pyspark import cloudpickle
 
 import thetajoin as tj
-from spark.harness import LEFT, Streams
+from spark.harness import LEFT, Streams, plan_of
 from thetajoin.errors import DataError
 from thetajoin.limits import limits
 
@@ -31,10 +31,6 @@ def recorded(monkeypatch: pytest.MonkeyPatch, module: Any) -> list[Any]:
 
     monkeypatch.setattr(module, "mapped", record)
     return tasks
-
-
-def plan(df: Any) -> str:
-    return str(df._jdf.queryExecution().toString())
 
 
 def test_a_table_beside_a_stream(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,11 +92,11 @@ def test_a_small_table_beside_a_table(spark: Any, monkeypatch: pytest.MonkeyPatc
     # So large a table is small only by its rows.
     joined = tj.join(probes.union(probes.where("a < 0")), small, on, how="left")
     assert joined.count() == expected
-    assert "Exchange" not in plan(joined)
+    assert "Exchange" not in plan_of(joined)
     assert max(len(cloudpickle.dumps(task)) for task in tasks) < SMALL
     monkeypatch.setattr(limits, "whole_bytes", 1000)
     apart = tj.join(probes, small, on, how="left")
-    assert "Exchange" in plan(apart)
+    assert "Exchange" in plan_of(apart)
     assert apart.count() == expected
 
 

@@ -26,7 +26,7 @@ QUERIES = [
     "SELECT a2, count(*) AS n, rank() OVER (ORDER BY count(*) DESC) AS k FROM R JOIN S ON a1 > b1 "
     "GROUP BY a2 HAVING n > 1",
     "SELECT a1, count(*) AS n, count(b1) AS m FROM R LEFT JOIN S ON a1 < b1 GROUP BY a1",
-    "SELECT a1, b1 FROM R FULL JOIN S ON a1 < b1 WHERE b2 > 10 OR a2 IN (SELECT 'z')",
+    "SELECT a1, b1 FROM R FULL JOIN S ON a1 < b1 WHERE b2 > 10 OR a2 IN (SELECT 'z' AS x)",
     "SELECT a1 FROM R WHERE EXISTS (SELECT 1 FROM S WHERE b1 > a1)",
     "SELECT a1 FROM R WHERE NOT EXISTS (SELECT 1 FROM S WHERE b1 > a1)",
     "SELECT k, a1, b1 FROM R LEFT JOIN S USING (k) WHERE b1 < a1 OR b1 IS NULL",

@@ -163,3 +163,61 @@ def test_keys_of_every_type(streams: Streams) -> None:
     for (op, half), query in queries.items():
         pred = naive.conj(*((name, op, name) for name in half))
         assert streams.wait(query).ids == expected(batches, pred)[0], (op, half)
+
+
+EQUAL = {
+    "k": (pa.int64(), [1, 2, None, 2]),
+    "s": (pa.string(), ["ä", "", "ä", "b"]),
+    "d": (pa.decimal128(9, 2), [Decimal("1.50"), Decimal("0.00"), None, Decimal("1.50")]),
+    "x": (pa.float64(), [0.0, -0.0, float("nan"), 1.5]),
+    "n": (pa.int32(), [1, 2, None, 2]),
+}
+
+
+@pytest.mark.parametrize(
+    ("on", "how", "left_out"),
+    [
+        ("l.k = r.k AND l.s = r.s", "inner", {"k", "s"}),
+        ("l.d = r.d AND l.x < r.x", "inner", {"d"}),
+        ("l.x = r.x AND l.k <> r.k", "inner", set()),
+        ("l.k = r.n AND l.n + 1 = r.k + 1", "inner", set()),
+        ("(l.k = r.k AND l.x < r.x) OR (l.k = r.k AND l.s = r.s)", "inner", {"k"}),
+        ("l.k = r.k AND l.x = r.x", "left", set()),
+    ],
+)
+def test_columns_that_are_equal_are_sent_once(
+    streams: Streams, on: str, how: str, left_out: set[str]
+) -> None:
+    """And come out as they went in, of either side: equal doubles may differ in their sign."""
+    from thetajoin.spark.stream import repeated_columns
+
+    rows = pa.table({"id": range(4), "t": [at(i) for i in range(4)]} | {
+        name: pa.array(values, type_) for name, (type_, values) in EQUAL.items()
+    })  # fmt: skip
+    streams.write("l", rows, rows.schema)
+    streams.write("r", rows, rows.schema)
+    window = tj.TimeWindow("1 hour", time="t")
+    mark = ("t", "1 second")
+    joined = tj.join(streams.read("l", mark), streams.read("r", mark), on, how=how, window=window)
+    found = streams.run(joined).rows
+    whole = tj.join(rows, rows, on, how="inner")
+    assert whole.num_rows
+    names = [name for name in whole.column_names if name not in ("t", "t_right")]
+    assert found.column_names == whole.column_names
+
+    def shown(table: pa.Table) -> Counter[str]:
+        matched = table.filter(table["id_right"].is_valid()).select(names)
+        return Counter(str(row) for row in matched.to_pylist())
+
+    assert shown(found) == shown(whole)
+
+    table = streams.spark.read.parquet(str(streams.folder / "l"))
+    from thetajoin.engine.call import JoinCall
+    from thetajoin.engine.compiled import CompiledJoin
+    from thetajoin.spark.stream import framed, output_schema
+
+    compiled = CompiledJoin(framed(JoinCall(on, how), table, table, streaming=False))
+    output = output_schema(compiled, table, table)
+    positions = {output.fields[at].name: output.fields[of].name
+                 for at, of in repeated_columns(compiled, output)}  # fmt: skip
+    assert positions == {f"{name}_right": name for name in left_out}

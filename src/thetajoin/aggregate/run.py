@@ -17,10 +17,9 @@ from thetajoin.aggregate.nearest import nearest_totals
 from thetajoin.aggregate.pairs import PairTotals
 from thetajoin.aggregate.rows import SideRows
 from thetajoin.aggregate.segment import Refused, Segment
-from thetajoin.aggregate.solve import Mapper, one_by_one
 from thetajoin.aggregate.spec import AggSpec, parse_aggregates
 from thetajoin.aggregate.state import State, merge
-from thetajoin.batch.keys import Int64, Key
+from thetajoin.batch.keys import BytesKey, Int64, Key
 from thetajoin.engine.block import Block, orders_of
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
@@ -40,6 +39,7 @@ from thetajoin.index.head import Head
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels.order import gather
+from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.limits import limits
 from thetajoin.predicate import condition_text
 from thetajoin.registry import AUTO, PO_JOIN
@@ -444,12 +444,12 @@ class Aggregator:
 
     @property
     def _mapper(self) -> Mapper:
-        if self.join.joiner.threads == 1:
-            return one_by_one
+        threads = self.join.joiner.threads
+        if threads == 1:
+            return ALONE
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.join.joiner.threads)
-        pool = self._pool
-        return lambda work, items: list(pool.map(work, items))
+            self._pool = ThreadPoolExecutor(threads)
+        return Mapper(self._pool, threads)
 
 
 def _agg_how(how: str) -> AggHow:
@@ -478,8 +478,8 @@ def _sorted(view: View, rows: PartRows) -> PartRows:
     searched = (*shape.setters, *(() if shape.primary is None else (shape.primary,)))
     if not shape.run or not searched:
         return sort_probes(view, rows)
-    if len(rows) < limits.sorted_probes:
-        return rows
+    if len(rows) < limits.sorted_probes or any(isinstance(key, BytesKey) for key in rows.keys):
+        return rows  # moving strings costs more than it saves
     return rows.sorted_by(view.asks[searched[0]][0].probe_key)
 
 

@@ -14,7 +14,6 @@ from thetajoin.aggregate.solve import (
     MOST_ORDERS,
     Answer,
     Axis,
-    Mapper,
     Plane,
     Ranges,
     narrowed,
@@ -31,6 +30,7 @@ from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
 from thetajoin.kernels import floats, wide
 from thetajoin.kernels.order import gather, inverse, order_of
+from thetajoin.kernels.threads import Mapper
 
 # Probes that see more different ranges of rows than this take the order of arrival as one more.
 MOST_RANGES = 6

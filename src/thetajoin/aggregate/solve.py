@@ -12,8 +12,8 @@ each of them, so its matches are the points of a permutation (or of several) ins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from thetajoin.batch.keys import Int64
 from thetajoin.kernels import grid, nodes, sweep, wide
 from thetajoin.kernels.order import gather, inverse, is_sorted, order_of
+from thetajoin.kernels.threads import ALONE, Mapper
 
 Int32 = NDArray[np.int32]
 Ranges = tuple[Int32, Int32]
@@ -33,13 +34,6 @@ GRID_RATIO = 12
 MOST_OTHERS = 0.75
 # Up to this many rows, a sweep with more questions than points is made for questions.
 OFTEN_ROWS = 1 << 20
-Mapper = Callable[[Callable[[int], None], Iterable[int]], Any]
-
-
-def one_by_one(work: Callable[[int], None], items: Iterable[int]) -> None:
-    """The mapper that uses this thread alone."""
-    for item in items:
-        work(item)
 
 
 @dataclass(frozen=True)
@@ -68,7 +62,7 @@ class Plane:
     sums: list[Int64]
     ranks: list[Int64]
     memo: dict[Any, Any] | None = None
-    mapper: Mapper = field(default=one_by_one)
+    mapper: Mapper = ALONE
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """Something computed from the rows, kept if this plane keeps anything."""
@@ -321,7 +315,7 @@ def _packed(plane: Plane) -> tuple[Int64, int] | None:
 
     Several threads sweep one column each, and need no packing.
     """
-    if not plane.sums or plane.mapper is not one_by_one:
+    if not plane.sums or plane.mapper.threads > 1:
         return None
 
     def make() -> tuple[Int64, int] | None:

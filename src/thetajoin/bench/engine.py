@@ -76,23 +76,26 @@ def plot(report: Report, folder: Path) -> list[Path]:
     # DuckDB with the windows in tables of its own, its faster way.
     step = {name: step.get(name) for name in ("thetajoin", "duckdb_own_table", "polars")}
     panels: dict[str, dict[str, float | None]] = {
-        "a micro-batch of 2 x 10,000 rows\nagainst windows of 1,000,000": step,
-        "1,000,000 x 1,000,000 rows,\ntwo inequalities, 2 threads": details["oneshot_2_threads"][
+        "Stream: 2 x 10,000 new rows\nagainst the last 1 million of each side": step,
+        "Tables: two inequalities,\n1 million x 1 million rows": details["oneshot_2_threads"][
             "median"
         ],
-        "1,000,000 x 1,000,000 rows,\na band, 2 threads": details["band_2_threads"]["median"],
+        "Tables: values at most d apart,\n1 million x 1 million rows": details["band_2_threads"][
+            "median"
+        ],
     }
     if "spark" in details:
-        panels[f"{SPARK_ROWS:,} x {SPARK_ROWS:,} rows\non Spark, two inequalities"] = details[
-            "spark"
-        ]["median"]
+        panels[f"Tables on Spark: two inequalities,\n{SPARK_ROWS:,} x {SPARK_ROWS:,} rows"] = (
+            details["spark"]["median"]
+        )
     names = {"thetajoin": "thetajoin", "duckdb": "DuckDB", "polars": "Polars", "chdb": "chDB"}
     names["duckdb_own_table"] = "DuckDB"
     shown = {
         title: {names.get(name, name): seconds for name, seconds in taken.items() if seconds}
         for title, taken in panels.items()
     }
-    return [plot_panels(shown, "seconds, less is better", folder / "speed.png")]
+    unit = "Seconds on 2 cores; shorter is better"
+    return [plot_panels(shown, unit, folder / "speed.png", columns=2)]
 
 
 def _spark(cores: int, scale: float) -> dict[str, Any]:

@@ -51,7 +51,7 @@ PARTS: dict[str, frozenset[str]] = {
     "routes/matrix.py": frozenset(),
     "index/interval.py": frozenset(),
     "index/arrivals.py": frozenset(),
-    "spark/unit.py": frozenset({"metrics_frame", "frame", "coalesced"}),
+    "spark/unit.py": frozenset({"_metrics_frame", "metrics", "frame", "coalesced"}),
     "spark/pack.py": frozenset(),
 }
 # The tests that concern them. Those that start a Spark session are left out: no fork can use it.

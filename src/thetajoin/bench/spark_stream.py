@@ -5,7 +5,6 @@ Each workload runs in a process of its own, because a Spark session's cores are 
 
 from __future__ import annotations
 
-import resource
 import shutil
 import statistics
 import tempfile
@@ -282,8 +281,7 @@ def _work(cores: int, scale: float) -> dict[str, Any]:
 
 def _cpu() -> float:
     """CPU seconds of this process and of all it started that have ended or can be seen."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = own.ru_utime + own.ru_stime
+    seconds = time.process_time()
     tick = 1.0 / 100
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

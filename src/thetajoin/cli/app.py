@@ -248,7 +248,7 @@ def bench(
             show_default=False,
             autocompletion=_benchmarks,
             help="engine, joins (--only), aggregates, structures, spark-stream, spark-batch, "
-            "scale-out, partitionings, faults, mutation, soak (--batches), "
+            "scale-out, partitionings, start (--rounds), faults, mutation, soak (--batches), "
             "fuzz (--cases --seed --jobs --spark --first), simulate (--histories --seed --jobs).",
         ),
     ],
@@ -271,3 +271,11 @@ def bench(
     from thetajoin.cli.benchmarks import run_benchmark
 
     run_benchmark(name, as_json=json, scale=scale, plot=plot, words=context.args)
+
+
+@app.command(rich_help_panel=MACHINE)
+def warmup() -> None:
+    """Compile for this processor what ordinary joins need, so that none of them has to wait."""
+    from thetajoin.cli.warmup import warm_up
+
+    warm_up()

@@ -32,6 +32,7 @@ NAMES = {
     "soak": "thetajoin.bench.soak",
     "spark-batch": "thetajoin.bench.spark_batch",
     "spark-stream": "thetajoin.bench.spark_stream",
+    "start": "thetajoin.bench.start",
     **registry.BENCHMARKS,
 }
 # These look at the processes of the machine.

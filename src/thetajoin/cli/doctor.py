@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import platform
 import shutil
 import sys
@@ -17,6 +16,7 @@ from thetajoin import __version__
 from thetajoin.cli.terminal import complain, grid, say, screen
 from thetajoin.engine.machine import available_cores, memory_bytes
 from thetajoin.errors import ThetaJoinError
+from thetajoin.kernels.store import KERNELS, READY, written_to
 from thetajoin.spark.session import find_java
 
 NEEDED = ("pyarrow", "numpy", "numba", "sqlglot", "typer", "rich")
@@ -96,23 +96,16 @@ def _machine() -> list[tuple[str, str, str]]:
 
 
 def _kernels() -> tuple[str, str, str]:
-    """Where compiled kernels are kept: the first process compiles them, later ones load them."""
+    """Where compiled kernels are kept, and how many came with the package."""
     what = "compiled kernels"
     if importlib.util.find_spec("numba") is None:
         return what, MISSING, "numba is not installed"
-    from thetajoin.kernels import search
-
-    paths = [
-        getattr(getattr(kernel, "stats", None), "cache_path", None)
-        for kernel in vars(search).values()
-    ]
-    folder = next((Path(path) for path in paths if path), None)
+    came, folder = len(list(READY.rglob(KERNELS))), written_to()
+    ahead = f"{came} came with the package" if came else "none came with the package"
     if folder is None:
-        return what, "not kept", "every process compiles them: set NUMBA_CACHE_DIR to a folder"
-    files = [file.stat().st_size for file in folder.glob("*.nbc")] if folder.is_dir() else []
-    writable = os.access(next(p for p in (folder, *folder.parents) if p.exists()), os.W_OK)
-    found = f"{sum(files) / 1e6:.1f} MB" if files else "none yet"
-    return what, found, f"{folder}{'' if writable else ', which may not be written to'}"
+        return what, "not kept", f"{ahead}; set NUMBA_CACHE_DIR to a folder for others"
+    size = sum(file.stat().st_size for file in folder.rglob(KERNELS))
+    return what, f"{size / 1e6:.1f} MB" if size else "none yet", f"{ahead}; others: {folder}"
 
 
 def _java() -> tuple[str | None, tuple[str, str, str]]:

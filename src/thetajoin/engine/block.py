@@ -16,9 +16,11 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Pairs, Probe, Shape
-from thetajoin.index.sorted_rows import Mapper
+from thetajoin.kernels.threads import ALONE, Mapper
 
 Flags = NDArray[np.bool_]
+# Where a block that has no index keeps its rows' keys, to probe with when they come out.
+KEYED = "keyed"
 
 
 class Index(Protocol):
@@ -98,7 +100,7 @@ def sorted_block(
     *,
     settled: Flags | None,
     times: Int64 | None,
-    mapper: Mapper | None = None,
+    mapper: Mapper = ALONE,
 ) -> Block:
     """An immutable block: a segment. O(rows log rows)."""
     indexes = []
@@ -108,9 +110,9 @@ def sorted_block(
     return Block(arrivals, batch.table, indexes, settled, times)
 
 
-def orders_of(part: PartRows, keys: tuple[int, ...]) -> Callable[[int], NDArray[np.int32]]:
+def orders_of(part: PartRows, keys: tuple[int, ...]) -> Callable[[int, Mapper], NDArray[np.int32]]:
     """Orders of the stored keys, which the rows keep for when they probe."""
-    return lambda dim: part.order(keys[dim])
+    return lambda dim, mapper: part.order(keys[dim], mapper)
 
 
 def unsorted_block(

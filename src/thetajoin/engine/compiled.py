@@ -78,6 +78,7 @@ class CompiledJoin:
             reach = self.near_key.reach
             self.clock = self.clock.waiting(None if reach is None else cast(int, reach.high))
         self.parts = compile_parts(self.condition, time, self.near_key)
+        self.layout = self.layout.with_alike(self.parts, *schemas)
         self.ordering = Ordering(self._order_columns())
         options = config.options
         shapes = [part.views[side].shape for part in self.parts for side in SIDES]

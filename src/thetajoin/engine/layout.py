@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from copy import copy
 from typing import Any, Literal
 
 import numpy as np
@@ -11,10 +12,11 @@ from numpy.typing import NDArray
 
 from thetajoin.engine.block import rows_without_columns
 from thetajoin.engine.intake import as_given
-from thetajoin.engine.parts import Side
+from thetajoin.engine.parts import Part, Side
 from thetajoin.errors import OptionError, SchemaError, is_text
 from thetajoin.kernels.order import gather
 from thetajoin.predicate.categories import without_categories
+from thetajoin.predicate.nodes import Column
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 # As Spark spells them.
@@ -143,6 +145,22 @@ class Layout:
             for f in fields
         )
         self._types: dict[Side, list[pa.DataType]] = {"l": left.types, "r": right.types}
+        # Right columns, by number, that have what a left column has wherever rows match.
+        self.alike: dict[int, int] = {}
+
+    def with_alike(self, parts: tuple[Part, ...], left: pa.Schema, right: pa.Schema) -> Layout:
+        """The same for matches that satisfy some part of a condition, of rows kept in two schemas.
+
+        A right column that must be equal to a left one is not gathered a second time.
+        """
+        pairs = [_equal_columns(part, left, right) for part in parts]
+        common = set.intersection(*pairs) if pairs else set()
+        layout = copy(self)
+        layout.alike = {
+            right.get_field_index(theirs): left.get_field_index(ours)
+            for ours, theirs in sorted(common)
+        }
+        return layout
 
     def pairs(
         self,
@@ -152,7 +170,9 @@ class Layout:
         right_rows: Positions,
     ) -> pa.RecordBatch:
         """Matched rows side by side."""
-        columns = take_columns(left, left_rows) + take_columns(right, right_rows)
+        columns = take_columns(left, left_rows)
+        alike = {theirs: columns[ours] for theirs, ours in self.alike.items()}
+        columns = columns + take_columns(right, right_rows, alike=alike)
         return self._batch(columns, len(left_rows), BOTH)
 
     def matched(
@@ -167,7 +187,8 @@ class Layout:
         if right.num_rows == 0:
             right_columns = [pa.nulls(len(right_rows), t) for t in self._types["r"]]
         else:
-            right_columns = take_columns(right, right_rows, or_null=True)
+            alike = {theirs: columns[ours] for theirs, ours in self.alike.items()}
+            right_columns = take_columns(right, right_rows, or_null=True, alike=alike)
         sides: int | NDArray[Any] = BOTH
         if self._indicated is not None:
             sides = np.where(right_rows < 0, LEFT_ONLY, BOTH)
@@ -199,21 +220,49 @@ class Layout:
         return pa.Table.from_batches(batches, schema=self.schema)
 
 
+def _equal_columns(part: Part, left: pa.Schema, right: pa.Schema) -> set[tuple[str, str]]:
+    """Columns that are equal where a part holds, and of a type of which equal values are the same.
+
+    Of doubles they are not: 0.0 is equal to -0.0.
+    """
+    found = set()
+    view = part.views["r"]
+    for dim, stored, asks in zip(view.shape.dims, view.stored, view.asks, strict=True):
+        ours, theirs = part.keys["l"][asks[0].probe_key].expr, part.keys["r"][stored].expr
+        if not dim.equal or not isinstance(ours, Column) or not isinstance(theirs, Column):
+            continue
+        type_ = left.field(ours.name).type
+        if ours.path or theirs.path or type_ != right.field(theirs.name).type:
+            continue
+        if _width(type_) is not None or _is_text(type_):
+            found.add((ours.name, theirs.name))
+    return found
+
+
 def take_columns(
-    table: pa.RecordBatch, rows: Positions, *, or_null: bool = False
+    table: pa.RecordBatch,
+    rows: Positions,
+    *,
+    or_null: bool = False,
+    alike: Mapping[int, pa.Array] | None = None,
 ) -> list[pa.Array]:
     """The rows of every column; row numbers are known to be in range.
 
-    With `or_null` a row number of -1 stands for NULL.
+    With `or_null` a row number of -1 stands for NULL. `alike` has columns that are known already,
+    but for these NULLs.
     """
     missing = rows < 0 if or_null else None
     if missing is not None and not missing.any():
         missing = None
     indices = validity = None
     taken = []
-    for column in table.columns:
+    for number, column in enumerate(table.columns):
+        known = None if alike is None else alike.get(number)
+        if known is not None and missing is None:
+            taken.append(known)
+            continue
         values = _plain(column) if rows.size >= WORTH_ROWS else None
-        if values is None:
+        if known is None and values is None:
             if indices is None:
                 indices = pa.array(rows, mask=missing)
             taken.append(column.take(indices))
@@ -221,9 +270,40 @@ def take_columns(
         if missing is not None and validity is None:
             validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
             rows = np.maximum(rows, 0)
+        if known is not None:
+            taken.append(_with_validity(known, validity))
+            continue
         out = pa.py_buffer(gather(values, rows))
         taken.append(pa.Array.from_buffers(column.type, rows.size, [validity, out]))
     return taken
+
+
+def _width(type_: pa.DataType) -> int | None:
+    """Bytes of a value of a type whose equal values have the same bytes; None of other types.
+
+    A date of 64 bits is compared by its day.
+    """
+    t = pa.types
+    exact = t.is_integer(type_) or t.is_decimal(type_)
+    if exact or (t.is_temporal(type_) and t.is_primitive(type_) and not t.is_date64(type_)):
+        return int(type_.bit_width) // 8
+    return None
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    t = pa.types
+    text = t.is_string(type_) or t.is_large_string(type_)
+    return bool(text or t.is_binary(type_) or t.is_large_binary(type_))
+
+
+def _with_validity(column: pa.Array, validity: pa.Buffer) -> pa.Array:
+    """A column with other NULLs, its values not copied."""
+    width = _width(column.type)
+    if width is None:
+        width = 8 if column.type in (pa.large_string(), pa.large_binary()) else 4
+    _, first, *rest = column.buffers()
+    buffers = [validity, first.slice(column.offset * width), *rest]
+    return pa.Array.from_buffers(column.type, len(column), buffers)
 
 
 def _plain(column: pa.Array) -> NDArray[Any] | None:

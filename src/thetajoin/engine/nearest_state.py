@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.engine.block import Block, Flags, concat_batches, empty_batch
+from thetajoin.engine.block import KEYED, Block, Flags, concat_batches, empty_batch
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import ranks_of
 from thetajoin.engine.neighbours import NearestFinder, Neighbours
@@ -156,15 +156,22 @@ class NearestState(JoinState):
             rows = np.flatnonzero(due | early).astype(np.int32)
             if not rows.size:
                 continue
-            waiting = block.table.take(pa.array(rows))
-            batch = make_batch(waiting, "l", self.join.parts, list(waiting.schema.names))
+            batch = self._keyed(block).where(due | early)
             found = finder.find(batch)
             known = due[rows]
             if instant is not None and early.any():
                 assert block.times is not None
                 known |= self._final(found, block.times[rows], instant)
             block.settled[rows[known]] = True
+            if block.settled.all():
+                del block.derived[KEYED]
             yield from self._output(batch.table, found.where(known[found.left]), known)
+
+    def _keyed(self, block: Block) -> KeyedBatch:
+        """Left rows and their keys, as they came; made again where they come from a file."""
+        if KEYED not in block.derived:
+            block.derived[KEYED] = make_batch(block.table, "l", self.join.parts, []).parts
+        return KeyedBatch(block.table, block.derived[KEYED])
 
     def _due(self, block: Block, instant: int | None) -> tuple[Flags, Flags]:
         """Rows that must come out now, and rows that may if what is nearest is known."""

@@ -36,6 +36,7 @@ from thetajoin.kernels.nearest import ALL, LAST, Wanted
 from thetajoin.kernels.order import gather
 from thetajoin.limits import limits
 
+NO_ROWS: Positions = np.zeros(0, np.int32)
 # Where pairs must pass a further check, so many rows are looked at first, then more and more.
 LOOKED_AT, MORE = 4, 8
 
@@ -135,11 +136,23 @@ class NearestFinder:
         ties = TIES[nearest.ties]
         if any(part.residual is not None for part in self._join.parts):
             return self._find_checked(batch)
+        if self._order_by is None and len(self._blocks) * len(self._join.parts) == 1:
+            return self._find_in_one(batch)
         found = self._candidates(batch, nearest.k, ties if self._order_by is None else ALL)
-        several = self._order_by is not None or len(self._blocks) * len(self._join.parts) > 1
-        if several and (nearest.k > 1 or np.bincount(found.left).max(initial=0) > 1):
+        if nearest.k > 1 or np.bincount(found.left).max(initial=0) > 1:
             found = found.take(self._select(batch, found, nearest.k, ties))
         return Neighbours(found.left, found.block, found.row)
+
+    def _find_in_one(self, batch: KeyedBatch) -> Neighbours:
+        """The rows that an index gives are the nearest of all, where there is no other."""
+        (rows,), nearest = batch.parts, self._nearest
+        pieces = [(NO_ROWS, NO_ROWS)]
+        for place in self._nearest_first(0):  # none where there are no rows
+            index = self._index(place, 0)
+            for left, positions in self._nearest_in(rows, 0, index, nearest.k, TIES[nearest.ties]):
+                pieces.append((left, gather(index.rid, positions)))
+        left, row = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        return Neighbours(left, np.zeros(left.size, np.int32), row)
 
     def _find_checked(self, batch: KeyedBatch) -> Neighbours:
         """Look at a few rows for each left row, and at more where too few pass the check."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +25,7 @@ from thetajoin.window.windows import CountWindow
 
 def join_tables(
     join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """The result of a join of two tables, in batches of bounded size."""
     window, index = join.config.window, join.config.options.index
     if isinstance(window, CountWindow) or index != PO_JOIN:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from thetajoin.batch.keys import BytesKey, Key, encode
 from thetajoin.engine.parts import KeySpec, Part, Side
 from thetajoin.kernels.order import gather, inverse, is_sorted, order_among, order_of
+from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.predicate import evaluate
 
 Rows32 = NDArray[np.int32]
@@ -43,16 +44,16 @@ class PartRows:
         ]
         return PartRows(gather(self.rows, positions), keys)
 
-    def order(self, key: int) -> Rows32:
+    def order(self, key: int, mapper: Mapper = ALONE) -> Rows32:
         """The stable order of a key that is not a byte string; sorted once."""
         if key not in self.orders:
             values = self.keys[key]
             assert not isinstance(values, BytesKey)
             if self.among is None:
-                self.orders[key] = order_of(values)
+                self.orders[key] = order_of(values, mapper)
             else:
                 all_rows, mine = self.among
-                self.orders[key] = order_among(all_rows.order(key), mine)
+                self.orders[key] = order_among(all_rows.order(key, mapper), mine)
         return self.orders[key]
 
     def _sorted_keys(self) -> set[int]:

@@ -7,8 +7,7 @@ counts matches goes over the step's meetings in place of `pairs` (`thetajoin.agg
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,7 @@ from thetajoin.engine.share import Share
 from thetajoin.engine.step import Arrival, Step
 from thetajoin.errors import WindowError
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.sorted_rows import Mapper
+from thetajoin.kernels.threads import Mapper, threaded
 from thetajoin.limits import limits
 from thetajoin.registry import PO_JOIN, tuner
 from thetajoin.window.windows import CountWindow
@@ -35,14 +34,9 @@ from thetajoin.window.windows import CountWindow
 PARALLEL_SORT_ROWS = 100_000
 
 
-@contextmanager
-def mapper_of(join: CompiledJoin, rows: int) -> Iterator[Mapper | None]:
-    """What sorts the keys of so many rows on several threads; None if that is not worth it."""
-    if join.joiner.threads == 1 or rows < PARALLEL_SORT_ROWS:
-        yield None
-        return
-    with ThreadPoolExecutor(join.joiner.threads) as pool:
-        yield lambda function, items: list(pool.map(function, items))
+def mapper_of(join: CompiledJoin, rows: int) -> AbstractContextManager[Mapper]:
+    """What sorts the keys of so many rows, on several threads if that is worth it."""
+    return threaded(1 if rows < PARALLEL_SORT_ROWS else join.joiner.threads)
 
 
 @dataclass

@@ -11,6 +11,7 @@ import numpy as np
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import (
+    KEYED,
     Block,
     Flags,
     concat_batches,
@@ -24,7 +25,7 @@ from thetajoin.engine.parts import Part, Side
 from thetajoin.engine.rows import KeyedBatch
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
-from thetajoin.index.sorted_rows import Mapper
+from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.registry import PO_JOIN
 from thetajoin.window.chain import SEGMENTS, next_merge
 
@@ -99,7 +100,7 @@ class Store:
         times: Int64 | None,
         *,
         arrivals: Arrivals | None = None,
-        mapper: Mapper | None = None,
+        mapper: Mapper = ALONE,
         sort: bool = False,
     ) -> Block:
         """New rows as a block, not yet stored: sorted if there are many, as they came if few.
@@ -109,7 +110,8 @@ class Store:
         settled: Flags | None = np.zeros(len(batch), np.bool_) if self.config.preserved else None
         arrivals = Arrivals.dense(self.count, len(batch)) if arrivals is None else arrivals
         if not self.config.indexed:
-            return Block(arrivals, batch.table, [], settled, times)
+            keys = {KEYED: batch.parts}
+            return Block(arrivals, batch.table, [], settled, times, derived=keys)
         args = (arrivals, batch, self.shapes, self._stored)
         keyed = sort and all(shape.run for shape in self.shapes)
         if self._can_head and len(batch) <= self.config.head_rows // 2 and not keyed:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64
 from thetajoin.kernels.memory import empty
-from thetajoin.kernels.order import gather, step_keys
+from thetajoin.kernels.order import gather, gather_into, step_keys
 from thetajoin.kernels.search import rank_bytes
 from thetajoin.kernels.strings import find_bytes, hash_dictionary
+from thetajoin.kernels.threads import Mapper
 from thetajoin.limits import limits
 
 Rows = NDArray[np.int64] | NDArray[np.int32]
@@ -143,6 +144,26 @@ class Dictionary(BytesKey):
         entries = np.zeros(2 << len(self).bit_length(), np.uint64)
         hash_dictionary(self.offsets, self.data, entries)
         return entries
+
+
+def dictionary_of(strings: BytesKey, mapper: Mapper) -> tuple[Dictionary, Int64]:
+    """The sorted distinct strings, and each string's key: twice its rank among them."""
+    pieces = mapper.pieces(len(strings))
+    if len(pieces) == 1:
+        distinct, ranks = strings.dictionary()
+        return Dictionary.of(distinct), ranks
+    encoded = mapper(lambda at: strings.slice(*at).to_arrow().dictionary_encode(), pieces)
+    known = [BytesKey.from_arrow(piece.dictionary) for piece in encoded]
+    distinct, all_ranks = BytesKey.concat(known).dictionary()
+    ends = np.cumsum([0, *map(len, known)])
+    out = empty(len(strings), np.int64)
+
+    def rank(number: int) -> None:
+        (a, b), of_piece = pieces[number], all_ranks[ends[number] :]
+        gather_into(of_piece, encoded[number].indices.to_numpy(), out[a:b])
+
+    mapper(rank, range(len(pieces)))
+    return Dictionary.of(distinct), out
 
 
 @dataclass(frozen=True)

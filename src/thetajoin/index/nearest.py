@@ -11,11 +11,23 @@ from numpy.typing import NDArray
 from thetajoin.batch.keys import Int64
 from thetajoin.index.interval import Interval, interval_of, stack
 from thetajoin.index.po_join import PoJoin, Span
-from thetajoin.index.shape import Pairs, Probe
+from thetajoin.index.shape import Int32, Pairs, Probe
+from thetajoin.index.sorted_rows import NO_KEYS
 from thetajoin.kernels import emit
 from thetajoin.kernels.memory import empty
-from thetajoin.kernels.nearest import ALL, FIRST, LAST, Around, Rows, Towers, Wanted, pick, pick_one
-from thetajoin.kernels.order import gather, order_of, order_of_both
+from thetajoin.kernels.nearest import (
+    ALL,
+    FIRST,
+    LAST,
+    Around,
+    Rows,
+    Towers,
+    Wanted,
+    pick,
+    pick_in_order,
+    pick_one,
+)
+from thetajoin.kernels.order import gather, order_of
 from thetajoin.limits import limits
 
 Direction = Literal["backward", "forward", "nearest"]
@@ -44,10 +56,14 @@ def nearest_rows(
     tested = index._needed(intervals)
     asked = {dim: intervals[dim] for dim in (primary, *tested)}
     order = None
+    if not tested and wanted.k == 1 and wanted.ties != ALL and direction != "nearest":
+        found = _one_each(index, asked[primary], runs, direction, wanted.ties)
+        some = np.flatnonzero(found >= 0).astype(np.int32)
+        yield some, gather(found, some)
+        return
     if probe.size >= limits.sorted_probes:
         # Neighbours among the probes then look at neighbours among the rows.
-        starts = runs[0].astype(np.int64)
-        order = order_of(keys) if index.run is None else order_of_both(starts, keys)
+        order = order_of(keys) if index.run is None else index.by_run(runs[0], keys)
         keys, runs = gather(keys, order), (gather(runs[0], order), gather(runs[1], order))
         asked = {dim: interval.take(order) for dim, interval in asked.items()}
     below, above = (_reached(index, side, runs) for side in _sides(asked[primary], keys, direction))
@@ -74,6 +90,21 @@ def nearest_rows(
             state = out.state
             out = emit.Out.of(2 * out.row.size)
             out.state[:] = state
+
+
+def _one_each(index: PoJoin, asked: Interval, runs: Span, direction: Direction, ties: int) -> Int32:
+    """Each probe's nearest position on one side of its key; -1 if there is none."""
+    assert index.primary is not None
+    searched = asked.high if direction == "backward" else asked.low
+    assert searched is not None
+    order = order_of(searched) if index.run is None else index.by_run(runs[0], searched)
+    bounds = tuple(
+        NO_KEYS if end is None else gather(end, order) for end in (asked.low, asked.high)
+    )
+    in_order = gather(runs[0], order), gather(runs[1], order)
+    out = empty(order.size, np.int32)
+    pick_in_order(index.primary, order, bounds, in_order, direction == "backward", ties, out)
+    return out
 
 
 def _sides(

@@ -16,7 +16,7 @@ from thetajoin.batch.keys import Int64
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval, stack
 from thetajoin.index.shape import Int32, Pairs, Probe
-from thetajoin.index.sorted_rows import NO_KEYS, Mapper, SortedRows, sequential
+from thetajoin.index.sorted_rows import NO_KEYS, SortedRows
 from thetajoin.kernels import emit
 from thetajoin.kernels.memory import empty
 from thetajoin.kernels.order import gather, is_sorted, order_of, order_of_both
@@ -29,6 +29,7 @@ from thetajoin.kernels.search import (
     narrow,
     narrow_in_order,
 )
+from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.limits import limits
 
 Span = tuple[Int32, Int32]
@@ -130,7 +131,7 @@ class PoJoin(SortedRows):
         """Whether so many probes' runs are looked up in a table, so that they need no order."""
         return self.run is not None and self._is_passed_over(probes)
 
-    def spans(self, probe: Probe, mapper: Mapper | None = None) -> Spans | None:
+    def spans(self, probe: Probe, mapper: Mapper = ALONE) -> Spans | None:
         """Ranges instead of pairs; None where two sets of equal keys share a hash."""
         intervals = self._intervals(probe)
         runs = self._runs(probe, intervals)
@@ -152,7 +153,7 @@ class PoJoin(SortedRows):
         def search(dim: int) -> None:
             found[dim] = self._narrowed(probe, dim, intervals[dim], orders[dim][1], runs)
 
-        (mapper or sequential)(search, list(orders))
+        mapper(search, list(orders))
         primary = runs if self.shape.primary is None else found.pop(self.shape.primary, runs)
         spans = [(dim, orders[dim][0], span) for dim, span in sorted(found.items())]
         excluded = tuple(span for span in spans if self.shape.dims[span[0]].negate)
@@ -231,13 +232,17 @@ class PoJoin(SortedRows):
     def _narrowed(self, probe: Probe, dim: int, asked: Interval, keys: Int64, runs: Span) -> Span:
         """The part of each run, in the order of `keys`, that lies in the probe's interval."""
         if self.run is not None:
-            starts, ends = runs[0].copy(), runs[1].copy()
             low = asked.low if asked.low is not None else NO_KEYS
             high = asked.high if asked.high is not None else NO_KEYS
             first = high if asked.low is None else low
             if probe.size >= limits.sorted_probes and first.size and self._has_long_runs:
-                narrow_in_order(keys, _by_run(starts, first), (low, high), starts, ends)
+                order = self.by_run(runs[0], first)
+                starts, ends = empty(probe.size, np.int32), empty(probe.size, np.int32)
+                bounds = tuple(gather(end, order) if end.size else end for end in (low, high))
+                in_order = gather(runs[0], order), gather(runs[1], order)
+                narrow_in_order(keys, order, bounds, in_order, starts, ends)
                 return starts, ends
+            starts, ends = runs[0].copy(), runs[1].copy()
             narrow(keys, low, high, asked.low is not None, asked.high is not None, starts, ends)
             return starts, ends
         starts, ends = runs
@@ -254,6 +259,13 @@ class PoJoin(SortedRows):
             else:
                 first_above(keys, asked.high, probe.order(dim, asked), ends)
         return starts, ends
+
+    def by_run(self, starts: Int32, keys: Int64) -> Int32:
+        """Probes in the order of the runs that begin at some positions, by a key inside each."""
+        runs: Int64 = gather(self._run_numbers, np.minimum(starts, self.size - 1))
+        if is_sorted(runs) and rises_in_runs(keys, runs):
+            return np.arange(keys.size, dtype=np.int32)
+        return order_of_both(runs, keys)
 
     def _narrowed_on(
         self,
@@ -353,14 +365,6 @@ class PoJoin(SortedRows):
 
 
 _NO_ROWS: Int32 = np.zeros(0, np.int32)
-
-
-def _by_run(starts: Int32, keys: Int64) -> Int32:
-    """Probes in the order of their runs, and of a key inside each."""
-    runs = starts.astype(np.int64)
-    if is_sorted(runs) and rises_in_runs(keys, runs):
-        return np.arange(keys.size, dtype=np.int32)
-    return order_of_both(runs, keys)
 
 
 def _ranges(reach: emit.Reach, shown: emit.Shown, room: int) -> Iterator[Pairs]:

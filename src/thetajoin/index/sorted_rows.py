@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Int64, Key, mixed
-from thetajoin.index.interval import Dictionary
+from thetajoin.index.interval import Dictionary, dictionary_of
 from thetajoin.index.shape import Int32, Shape
 from thetajoin.kernels import emit
 from thetajoin.kernels.order import (
     gather,
-    gather_into,
+    gather_all,
     inverse,
     merged_order,
     order_of,
@@ -28,10 +28,9 @@ from thetajoin.kernels.order import (
     with_ties_by,
 )
 from thetajoin.kernels.runs import RunTable, count_distinct, rises_in_runs, run_table, same_in_runs
+from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.limits import limits
 
-# Calls a function with each of several items, possibly on several threads.
-Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Sequence[Any]]
 NO_KEYS: Int64 = np.zeros(0, np.int64)
 
 
@@ -43,8 +42,8 @@ class SortedRows:
         shape: Shape,
         keys: Sequence[Key],
         rid: Int32,
-        mapper: Mapper | None = None,
-        orders: Callable[[int], Int32] | None = None,
+        mapper: Mapper = ALONE,
+        orders: Callable[[int, Mapper], Int32] | None = None,
     ) -> None:
         """Build from keys in any row order; `rid` numbers the rows. O(n log n), 60 ns a row.
 
@@ -58,8 +57,8 @@ class SortedRows:
         values: list[Int64] = []
         for key in keys:
             if isinstance(key, BytesKey):
-                dictionary, ranks = key.dictionary()
-                self.dictionaries.append(Dictionary.of(dictionary))
+                dictionary, ranks = dictionary_of(key, mapper)
+                self.dictionaries.append(dictionary)
                 values.append(ranks)
             else:
                 self.dictionaries.append(None)
@@ -69,20 +68,20 @@ class SortedRows:
 
         def order_by(dim: int | None) -> Int32:
             if dim is None:
-                return np.arange(self.size, dtype=np.int32) if run is None else order_of(run)
+                rows = np.arange(self.size, dtype=np.int32)
+                return rows if run is None else order_of(run, mapper)
             if run is not None:
-                return order_of_both(run, values[dim])
+                return order_of_both(run, values[dim], mapper)
             if orders is not None and self.dictionaries[dim] is None:
-                return orders(dim)
-            return order_of(values[dim])
+                return orders(dim, mapper)
+            return order_of(values[dim], mapper)
 
-        each = mapper or sequential
         # Inside runs of equal keys the other orders are seldom needed, and made when they are.
         own = shape.setters if run is None else ()
-        by_primary, *by_own = each(order_by, (primary, *own))
-        sorters = run, None if primary is None else values[primary]
-        self.run, self.primary = each(
-            lambda keys: None if keys is None else gather(keys, by_primary), sorters
+        by_primary, *by_own = map(order_by, (primary, *own))
+        self.run, self.primary = (
+            None if keys is None else gather(keys, by_primary, mapper)
+            for keys in (run, None if primary is None else values[primary])
         )
         if self.primary is not None and shape.setters and not shape.stable:
             # Where the first key ties, the next one decides: it may then rise with the first.
@@ -92,20 +91,14 @@ class SortedRows:
         self.sorted: dict[int, Int64] = {}
         self.perm: dict[int, Int32] = {}
         self._lock = threading.Lock()
-
-        def in_primary_order() -> None:
-            self.rid: Int32 = gather(rid, by_primary)
-            for at, dim in enumerate(shape.tested):
-                gather_into(values[dim], by_primary, self.columns[at])
-            self.zone_low, self.zone_high = _zones(self.columns)
-
-        def in_own_order() -> None:
-            where = inverse(by_primary) if own else by_primary
-            for dim, order in zip(own, by_own, strict=True):
-                self.sorted[dim] = gather(values[dim], order)
-                self.perm[dim] = gather(where, order)
-
-        each(lambda fill: fill(), (in_primary_order, in_own_order))
+        self.rid: Int32 = gather(rid, by_primary, mapper)
+        for at, dim in enumerate(shape.tested):
+            gather_all(values[dim], by_primary, self.columns[at], mapper)
+        self.zone_low, self.zone_high = _zones(self.columns)
+        where = inverse(by_primary) if own else by_primary
+        for dim, order in zip(own, by_own, strict=True):
+            self.sorted[dim] = gather(values[dim], order, mapper)
+            self.perm[dim] = gather(where, order, mapper)
         self._measure()
 
     def _measure(self) -> None:
@@ -256,6 +249,14 @@ class SortedRows:
         return NO_KEYS if self.run is None else self.run
 
     @cached_property
+    def _run_numbers(self) -> Int64:
+        """How many runs there are before each row's: fewer bits to sort by than positions have."""
+        assert self.run is not None
+        begins = np.zeros(self.size, np.int64)
+        np.not_equal(self.run[1:], self.run[:-1], out=begins[1:], casting="unsafe")
+        return np.cumsum(begins, out=begins)
+
+    @cached_property
     def _has_long_runs(self) -> bool:
         """Whether a search inside a run takes longer than bringing the probes into its order."""
         return self.run is not None and self.size > limits.long_run * count_distinct(self.run)
@@ -289,7 +290,7 @@ class SortedRows:
                 assert self.zone_high[at, block] == rows.max()
 
 
-def _merged_order(parts: Sequence[SortedRows], dim: int) -> Int32:
+def _merged_order(parts: Sequence[SortedRows], dim: int, mapper: Mapper) -> Int32:
     """The order of an integer key over the rows of sorted segments, each in its primary order."""
     if dim == parts[0].shape.primary:
         primaries = [part.primary for part in parts if part.primary is not None]
@@ -307,11 +308,6 @@ def concat_keys(keys: list[Key]) -> Key:
     if isinstance(keys[0], BytesKey):
         return BytesKey.concat([key for key in keys if isinstance(key, BytesKey)])
     return np.concatenate(keys)  # type: ignore[arg-type]
-
-
-def sequential(function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Any]:
-    """The mapper that uses one thread."""
-    return [function(item) for item in items]
 
 
 def _zones(columns: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

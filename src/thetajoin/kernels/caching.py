@@ -1,83 +1,198 @@
-"""Where compiled kernels are kept, so that only the first process on a machine compiles them.
+"""Kernels as numba compiles them, and as they are read back where they have been compiled before.
 
-numba keeps them in ``NUMBA_CACHE_DIR``, beside the package or in the user's home, and refuses to
-make a kernel where it may write to none of these: in many containers, and for Spark's workers on
-many clusters. There they go to a folder of this user's among the machine's temporary files, and
-where not even that can be had, every process compiles its own.
+numba's own cache knows one folder, which must be writable, and looks at the source of one function
+only. This one reads from several (`store`), some of which came with the package, and knows when
+any kernel has changed. Loading goes past numba's set-up for compiling, which takes longer than
+the join of a hundred thousand rows.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-import tempfile
+import contextlib
+import platform
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from functools import cache
 from typing import Any
 
-from numba import config, njit
+import llvmlite
+import numba
+from llvmlite import binding
+from numba import njit
+from numba.core import config, serialize, sigutils
+from numba.core.caching import _Cache
+from numba.core.compiler import CompileResult
+from numba.core.runtime import rtsys
 
-_UNWRITABLE = (RuntimeError, OSError)  # what numba raises where it finds no folder
-_lock = threading.Lock()
-# Numba's own choice first; a way that has failed for one kernel is not tried for the next.
-_ways: list[str] = ["numba", "temporary", "none"]
+from thetajoin.kernels import store
+
+# Kernels that come with a wheel are for a processor that nearly all machines surpass. By machine:
+# LLVM's name for it, and what it has beyond the first of its kind; the best is first.
+_SECOND = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_THIRD = (*_SECOND, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_X86 = (("x86-64-v3", _THIRD), ("x86-64-v2", _SECOND))
+BASELINES: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+    "x86_64": _X86,
+    "AMD64": _X86,
+    "arm64": (("generic", ()),),
+    "aarch64": (("generic", ()),),
+}
+# Whether kernels that came with the package serve; `warm` makes better ones for this processor.
+use_ready = True
+# Seconds of compiling after which somebody at a terminal is told what is going on.
+SILENT = 1.0
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """The function compiled at its first call, and kept on disk where some folder takes it."""
-    while _ways[0] != "none":
-        way = _ways[0]
-        try:
-            with _folder(way):
-                return njit(cache=True, **options)(function)
-        except _UNWRITABLE:
-            _give_up(way)
-    return njit(**options)(function)
+    dispatcher = njit(**options)(function)
+    # An inlined function is compiled as a part of others.
+    if options.get("inline") != "always" and hasattr(dispatcher, "_cache"):
+        dispatcher._cache = KernelCache(function)
+    return dispatcher
 
 
-def _give_up(way: str) -> None:
-    with _lock:
-        if way not in _ways:  # another thread has
-            return
-        _ways.remove(way)
-        last = len(_ways) == 1
-    if last:
-        warnings.warn(
-            "thetajoin: no folder for compiled kernels, so each process compiles them anew: "
-            "set NUMBA_CACHE_DIR to one that can be written",
-            stacklevel=4,
-        )
+def features_of(names: tuple[str, ...]) -> str:
+    """Features of a processor as LLVM and NUMBA_CPU_FEATURES spell them."""
+    return ",".join(f"+{name}" for name in names)
 
 
-@contextmanager
-def _folder(way: str) -> Iterator[None]:
-    """Have numba use the temporary folder for what is decorated meanwhile, and nothing else."""
-    if way != "temporary":
+@cache
+def fitting_baselines() -> tuple[tuple[str, str], ...]:
+    """Names and features of the baseline processors that this one surpasses, the best first."""
+    try:
+        has = binding.get_host_cpu_features()
+    except RuntimeError:  # LLVM does not know this system
+        has = {}
+    return tuple(
+        (name, features_of(needed))
+        for name, needed in BASELINES.get(platform.machine(), ())
+        if all(has.get(feature, False) for feature in needed)
+    )
+
+
+def stamped() -> str:
+    """The name of all that compiled code depends on besides the processor and the types."""
+    return store.stamp(numba.__version__, llvmlite.__version__, f"opt {config.OPT}")
+
+
+class KernelCache(_Cache):  # type: ignore[misc]
+    """One kernel's compiled versions, in the way numba asks for them."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name = f"{function.__module__}.{function.__qualname__}"
+        self._compiling: dict[str, contextlib.ExitStack] = {}
+
+    @property
+    def cache_path(self) -> str | None:
+        """The folder that new versions go to."""
+        folder = store.written_to()
+        return None if folder is None else str(folder)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The version for these types; None where it must be compiled."""
+        types, processor = _types(sig), target_context.codegen().magic_tuple()
+        found = self._load(sig, types, processor, target_context)
+        if found is not None:
+            return found
+        # Whoever compiles has the others of this host wait for it.
+        stack = contextlib.ExitStack()
+        folder, name = store.written_to(), self._entry(types, processor)
+        if folder is None:
+            _warn()
+        stack.enter_context(store.turn(folder and folder / stamped(), name))
+        found = self._load(sig, types, processor, target_context)
+        if found is not None:
+            stack.close()
+            return found
+        stack.enter_context(_told())
+        self._compiling[types] = stack
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a version that has just been compiled."""
+        types, folder = _types(sig), store.written_to()
+        with self._compiling.pop(types, contextlib.ExitStack()):
+            if folder is None or data.lifted or data.library.has_dynamic_globals:
+                return
+            name = self._entry(types, data.codegen.magic_tuple())
+            store.write(folder / stamped(), name, serialize.dumps(data._reduce()))
+
+    def enable(self) -> None:
+        """Nothing to do: it always is."""
+
+    def disable(self) -> None:
+        """Nothing to do: numba does not ask for it."""
+
+    def flush(self) -> None:
+        """Nothing to do: what is kept depends on all that could have changed."""
+
+    def _entry(self, types: str, processor: tuple[str, ...]) -> str:
+        return store.entry_name(self._name, types, *processor)
+
+    def _load(self, sig: Any, types: str, processor: tuple[str, ...], context: Any) -> Any:
+        for folder in store.read_from():
+            held = store.read(folder / stamped(), self._entry(types, processor))
+            found = None if held is None else _rebuilt(held, sig, context)
+            if found is not None:
+                return found
+        if not use_ready or config.CPU_NAME:
+            return None
+        for name, features in fitting_baselines():
+            entry = self._entry(types, (processor[0], name, features))
+            held = store.read(store.READY / stamped(), entry)
+            found = None if held is None else _rebuilt(held, sig, context)
+            if found is not None:
+                return found
+        return None
+
+
+@cache
+def _warn() -> None:
+    warnings.warn(
+        "thetajoin: no folder for compiled kernels, so each process compiles them anew: "
+        "set NUMBA_CACHE_DIR to one that can be written",
+        stacklevel=2,
+    )
+
+
+def _types(sig: Any) -> str:
+    return str(sigutils.normalize_signature(sig)[0])
+
+
+def _rebuilt(held: bytes, sig: Any, context: Any) -> Any:
+    """The compiled function; None where this numba cannot read it or its types only look alike."""
+    rtsys.initialize(context)  # what compiled code calls for arrays; numba's refresh() does more
+    try:
+        found = CompileResult._rebuild(context, *serialize.loads(held))
+    except Exception:
+        return None
+    return found if found.signature.args == sigutils.normalize_signature(sig)[0] else None
+
+
+_telling = threading.Lock()
+_has_told = False
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Say once that kernels are being compiled, to a terminal that waits for it."""
+    timer = threading.Timer(SILENT, _tell)
+    timer.daemon = True
+    if not _has_told and sys.stderr is not None and sys.stderr.isatty():
+        timer.start()
+    try:
         yield
-        return
-    with _lock:
-        before = config.CACHE_DIR
-        config.CACHE_DIR = str(private_folder())
-        try:
-            yield
-        finally:
-            config.CACHE_DIR = before
+    finally:
+        timer.cancel()
 
 
-def private_folder() -> Path:
-    """A folder of this user's alone, the same for all processes; OSError where there is none.
-
-    What lies in it is run as code, so one that others may write to is not taken.
-    """
-    user = os.getuid() if hasattr(os, "getuid") else None
-    folder = Path(tempfile.gettempdir()) / f"thetajoin-kernels-{'own' if user is None else user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(f"{folder} is not a folder")
-    if user is not None and (found.st_uid != user or found.st_mode & 0o022):
-        raise PermissionError(f"{folder} is open to others")
-    return folder
+def _tell() -> None:
+    global _has_told
+    with _telling:
+        if not _has_told:
+            _has_told = True
+            sys.stderr.write("thetajoin: compiling, once\n")
+            sys.stderr.flush()

@@ -1,80 +1,153 @@
 """How kernels are compiled, and the machine instructions numba does not offer.
 
-With ``NUMBA_DISABLE_JIT=1`` every kernel runs as ordinary Python, which is how the tests step
-through them.
+Importing numba takes longer than most joins, so it is put off until a kernel must be fast. Until
+then tables of a few rows are joined by running the kernels as the Python functions they are.
+With ``NUMBA_DISABLE_JIT=1`` that is all they ever are, which is how the tests step through them.
 """
 
 from __future__ import annotations
 
-from functools import partial
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial, update_wrapper
+from types import CodeType
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
 
-from thetajoin.kernels.caching import compiled
+COMPILES = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+FEW_ROWS = 64
+# Seconds of joining with kernels as Python after which numba would have been the better choice.
+PATIENCE = 0.2
 
-kernel = partial(compiled, nogil=True, error_model="numpy")
-inlined = partial(compiled, nogil=True, error_model="numpy", inline="always")
+_making = threading.RLock()
 
-if config.DISABLE_JIT:
 
-    def trailing_zeros(word: Any) -> int:
-        """Position of the lowest set bit of a non-zero 64-bit word."""
-        value = int(word)
-        return (value & -value).bit_length() - 1
+class _Plain(threading.local):
+    """Whether this thread runs kernels as Python."""
 
-    def population(word: Any) -> int:
-        """Number of set bits of a 64-bit word."""
-        return int(word).bit_count()
+    on = False
 
-    def bits_of(value: Any) -> np.int64:
-        """A double's bits as an integer."""
-        return np.float64(value).view(np.int64)
 
-    def double_of(bits: Any) -> np.float64:
-        """The double that has these bits."""
-        return np.int64(bits).view(np.float64)
+_plain = _Plain()
+_left = PATIENCE
 
-else:
 
-    @intrinsic
-    def trailing_zeros(typingctx: Any, word: Any) -> Any:
-        """Position of the lowest set bit of a non-zero 64-bit word."""
+class Kernel:
+    """A function that numba compiles at its first call, together with the kernels it calls.
 
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+    `make` gives what numba compiles, or has a name for: a dispatcher or an intrinsic.
+    """
 
-        return types.int64(types.uint64), codegen
+    def __init__(self, function: Callable[..., Any], make: Callable[[], Any]) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+        self._make = make
+        self._compiled: Any = None
 
-    @intrinsic
-    def population(typingctx: Any, word: Any) -> Any:
-        """Number of set bits of a 64-bit word."""
+    def __call__(self, *args: Any) -> Any:
+        """Call what has been compiled, after compiling it if need be."""
+        compiled = self._compiled
+        if compiled is None:
+            if _plain.on:
+                return self.py_func(*args)
+            compiled = self.compiled()
+        return compiled(*args)
 
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.ctpop(args[0])
+    def compiled(self) -> Any:
+        """What numba makes of it; numba is imported here."""
+        with _making:
+            if self._compiled is None:
+                _compile_callees(self.py_func.__code__, self.py_func.__globals__)
+                self._compiled = self._make()
+        return self._compiled
 
-        return types.int64(types.uint64), codegen
 
-    @intrinsic
-    def bits_of(typingctx: Any, value: Any) -> Any:
-        """A double's bits as an integer."""
+def _compile_callees(code: CodeType, names: dict[str, Any]) -> None:
+    """Put compiled functions in the place of the kernels that a function calls: numba looks there.
 
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.bitcast(args[0], ir.IntType(64))
+    A kernel already replaced has had its own callees replaced before.
+    """
+    for name in code.co_names:
+        if isinstance(names.get(name), Kernel):
+            names[name] = names[name].compiled()
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            _compile_callees(constant, names)
 
-        return types.int64(types.float64), codegen
 
-    @intrinsic
-    def double_of(typingctx: Any, bits: Any) -> Any:
-        """The double that has these bits."""
+def _kernel(function: Callable[..., Any], **options: Any) -> Any:
+    def make() -> Any:
+        from thetajoin.kernels.caching import compiled
 
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.bitcast(args[0], ir.DoubleType())
+        return compiled(function, **options)
 
-        return types.float64(types.int64), codegen
+    return Kernel(function, make) if COMPILES else function
+
+
+def instruction(module: str) -> Callable[[Callable[..., Any]], Any]:
+    """A step that `module` has compiled under the same name, and the function does in Python."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        def make() -> Any:
+            from importlib import import_module
+
+            return getattr(import_module(module), function.__name__)
+
+        return Kernel(function, make) if COMPILES else function
+
+    return decorate
+
+
+@contextmanager
+def few_rows(rows: int) -> Iterator[None]:
+    """Run kernels as Python in this thread where so few rows are not worth importing numba."""
+    global _left
+    if _plain.on or rows > FEW_ROWS or _left <= 0 or not COMPILES:
+        yield
+        return
+    began = time.thread_time()
+    _plain.on = True
+    try:
+        with np.errstate(all="ignore"):  # integers wrap around, as compiled ones do
+            yield
+    finally:
+        _plain.on = False
+        _left -= time.thread_time() - began
+
+
+kernel = partial(_kernel, nogil=True, error_model="numpy")
+inlined = partial(_kernel, nogil=True, error_model="numpy", inline="always")
+
+_step = instruction("thetajoin.kernels.instructions")
+
+
+@_step
+def trailing_zeros(word: Any) -> int:
+    """Position of the lowest set bit of a non-zero 64-bit word."""
+    value = int(word)
+    return (value & -value).bit_length() - 1
+
+
+@_step
+def population(word: Any) -> int:
+    """Number of set bits of a 64-bit word."""
+    return int(word).bit_count()
+
+
+@_step
+def bits_of(value: Any) -> np.int64:
+    """A double's bits as an integer."""
+    return np.float64(value).view(np.int64)
+
+
+@_step
+def double_of(bits: Any) -> np.float64:
+    """The double that has these bits."""
+    return np.int64(bits).view(np.float64)
 
 
 ONE = np.uint64(1)

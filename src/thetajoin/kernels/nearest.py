@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from thetajoin.kernels.emit import passes, skips
 from thetajoin.kernels.jit import double_of, inlined, kernel
+from thetajoin.kernels.search import passed
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -265,6 +266,43 @@ def pick(around, rows, tests, towers, wanted, out):
             return done
     state[0] = key.size
     return done
+
+
+@kernel
+def pick_in_order(keys, order, bounds, runs, backward, ties, out):
+    """Each probe's nearest position to one side, where there is nothing to test; -1 if none is.
+
+    Bounds and runs stand as for `narrow_in_order`: the bound rises that is searched from, the high
+    one, or the low one to look forward. Of rows at equal distance the first or the last.
+    """
+    low, high = bounds
+    starts, ends = runs
+    last = np.int64(-1)
+    at = np.int64(0)
+    found = np.int64(0)
+    for i in range(order.size):
+        start = np.int64(starts[i])
+        end = np.int64(ends[i])
+        p = np.uint64(order[i])
+        if start >= end:  # may begin where another run does
+            out[p] = -1
+            continue
+        if start != last:
+            last = start
+            at = start
+        if backward:
+            at, found = passed(keys, high[i], at, end, True)
+            x = at + found - 1
+            inside = x >= start and (low.size == 0 or keys[np.uint64(x)] >= low[i])
+            if ties == FIRST and x > start and keys[np.uint64(x - 1)] == keys[np.uint64(x)]:
+                x = _first_equal(keys, x, start)
+        else:
+            at, found = passed(keys, low[i], at, end, False)
+            x = at + found
+            inside = x < end and (high.size == 0 or keys[np.uint64(x)] <= high[i])
+            if ties == LAST and x + 1 < end and keys[np.uint64(x + 1)] == keys[np.uint64(x)]:
+                x = _past_equal(keys, x, end) - 1
+        out[p] = x if inside else -1
 
 
 @kernel

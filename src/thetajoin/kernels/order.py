@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from thetajoin.kernels.jit import kernel
 from thetajoin.kernels.memory import empty
+from thetajoin.kernels.threads import ALONE, Mapper
 
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
@@ -18,9 +20,10 @@ INSERTION_RUN = 48
 # From so many keys on, they are sorted by their digits, of at most so many bits each.
 RADIX_KEYS = 1 << 11
 DIGIT_BITS = 9
+NO_KEYS: Int64 = np.zeros(0, np.int64)
 
 
-def order_of(keys: Int64) -> Int32:
+def order_of(keys: Int64, mapper: Mapper = ALONE) -> Int32:
     """The stable ascending order of `keys` as positions, about 10 ns a key.
 
     The key's leading bits and its position are packed into one integer, so that one array moves
@@ -32,28 +35,20 @@ def order_of(keys: Int64) -> Int32:
     n = keys.size
     if n < 2 or is_sorted(keys):
         return np.arange(n, dtype=np.int32)
-    low, key_bits = _spread(keys)
-    index_bits = (n - 1).bit_length()
-    shift = max(0, key_bits + index_bits - 64)
-    packed = empty(n, np.uint64)
-    _pack(keys.view(np.uint64), low, np.uint64(shift), np.uint64(index_bits), packed)
-    packed = _sorted(packed, index_bits, key_bits - shift)
-    order = empty(n, np.int32)
-    if _unpack(packed, index_bits, keys, shift > 0, order):
+    spread = low, key_bits = _spread(keys)
+    order = _packed_order(NO_KEYS, (np.uint64(0), 0), keys, spread, mapper)
+    if order is None:
         # Many keys share their leading bits: the others first, then the leading ones.
-        _pack_low(keys.view(np.uint64), low, np.uint64(shift), np.uint64(index_bits), packed)
-        packed = _sorted(packed, index_bits, shift)
-        _unpack(packed, index_bits, keys, False, order)
-        moved = gather(keys, order)
-        _pack(moved.view(np.uint64), low, np.uint64(shift), np.uint64(index_bits), packed)
-        packed = _sorted(packed, index_bits, key_bits - shift)
-        last = empty(n, np.int32)
-        _unpack(packed, index_bits, keys, False, last)
-        order = gather(order, last)
+        cut = np.uint64(key_bits + (n - 1).bit_length() - 64)
+        distance = keys.view(np.uint64) - low
+        lower = (distance & ((np.uint64(1) << cut) - np.uint64(1))).view(np.int64)
+        order = order_of(lower, mapper)
+        upper = (distance >> cut).view(np.int64)
+        order = gather(order, order_of(gather(upper, order, mapper), mapper), mapper)
     return order
 
 
-def order_of_both(first: Int64, second: Int64) -> Int32:
+def order_of_both(first: Int64, second: Int64, mapper: Mapper = ALONE) -> Int32:
     """The stable order by one key, and by another where that is equal.
 
     >>> order_of_both(np.array([2, 1, 2, 1]), np.array([5, 9, 4, 8])).tolist()
@@ -62,18 +57,10 @@ def order_of_both(first: Int64, second: Int64) -> Int32:
     n = first.size
     if n < 2:
         return np.arange(n, dtype=np.int32)
-    low, bits = _spread(first)
-    second_low, second_bits = _spread(second)
-    index_bits = (n - 1).bit_length()
-    if bits + second_bits + index_bits > 64:
-        order = order_of(second)
-        return gather(order, order_of(gather(first, order)))
-    packed = empty(n, np.uint64)
-    widths = np.uint64(second_bits), np.uint64(index_bits)
-    _pack_both(first.view(np.uint64), low, second.view(np.uint64), second_low, *widths, packed)
-    packed = _sorted(packed, index_bits, bits + second_bits)
-    order = empty(n, np.int32)
-    _unpack(packed, index_bits, first, False, order)
+    order = _packed_order(first, _spread(first), second, _spread(second), mapper)
+    if order is None:
+        order = order_of(second, mapper)
+        order = gather(order, order_of(gather(first, order, mapper), mapper), mapper)
     return order
 
 
@@ -83,55 +70,115 @@ def _spread(keys: Int64) -> tuple[np.uint64, int]:
     return np.uint64(low & 0xFFFFFFFFFFFFFFFF), (high - low).bit_length()
 
 
-def _sorted(packed: NDArray[np.uint64], index_bits: int, key_bits: int) -> NDArray[np.uint64]:
-    """Keys and positions in order; the positions go up already, so only the keys are looked at."""
-    if packed.size < RADIX_KEYS:
+def _packed_order(
+    first: Int64,
+    first_spread: tuple[np.uint64, int],
+    second: Int64,
+    second_spread: tuple[np.uint64, int],
+    mapper: Mapper,
+) -> Int32 | None:
+    """The order by two keys that are packed into one integer, with the position below them.
+
+    There may be no first key. What of the second one does not fit in is looked at afterwards; None
+    where that is too much.
+    """
+    n = second.size
+    (low, bits), (second_low, second_bits) = first_spread, second_spread
+    index_bits = (n - 1).bit_length()
+    cut = max(0, bits + second_bits + index_bits - 64)
+    if cut >= second_bits > 0 or bits + index_bits > 64:
+        return None
+    packed = empty(n, np.uint64)
+    lows = low, second_low
+    shifts = np.uint64(cut), np.uint64(second_bits - cut), np.uint64(index_bits)
+    one, two = first.view(np.uint64), second.view(np.uint64)
+
+    def pack(piece: tuple[int, int]) -> None:
+        at = slice(*piece)
+        _pack(one[at], two[at], lows, shifts, packed[at], np.uint64(piece[0]))
+
+    mapper(pack, mapper.pieces(n))
+    packed = _sorted(packed, index_bits, bits + second_bits - cut, mapper)
+    order = empty(n, np.int32)
+    pieces = mapper.pieces(n)
+    if cut:
+        pieces = _between_runs(packed, index_bits, pieces)
+    mended = mapper(
+        lambda piece: _unpack(
+            packed[slice(*piece)], index_bits, second, cut > 0, order[slice(*piece)]
+        ),
+        pieces,
+    )
+    return order if all(mended) else None
+
+
+def _sorted(
+    packed: NDArray[np.uint64], index_bits: int, key_bits: int, mapper: Mapper
+) -> NDArray[np.uint64]:
+    """Keys and positions in order; the positions go up already, so only the keys are looked at.
+
+    By one digit after the other, the lowest first; each thread counts and moves the keys of a piece
+    of its own. NumPy's sort compares: with its vector instructions it is about as fast, and without
+    them five times slower.
+    """
+    n = packed.size
+    if n < RADIX_KEYS:
         packed.sort()
         return packed
     passes = -(-key_bits // DIGIT_BITS)
-    if not passes:
-        return packed
-    spare = empty(packed.size, np.uint64)
-    moves = _radix_sort(packed, spare, index_bits, passes, -(-key_bits // passes))
-    return spare if moves % 2 else packed
+    digit_bits = -(-key_bits // max(1, passes))
+    keys, spare = packed, empty(n, np.uint64)
+    pieces = mapper.pieces(n)
+    mask = np.uint64((1 << digit_bits) - 1)
+    work: list[tuple[Any, ...]]
+    for number in range(passes):
+        shift = np.uint64(index_bits + number * digit_bits)
+        counts = np.zeros((len(pieces), 1 << digit_bits), np.int64)
+        work = [(keys[a:b], shift, mask, row) for (a, b), row in zip(pieces, counts, strict=True)]
+        mapper(lambda each: _count_digits(*each), work)
+        if counts[:, (keys[0] >> shift) & mask].sum() == keys.size:
+            continue
+        # Of one digit, those of an earlier piece come first.
+        starts = np.cumsum(counts.T.ravel()).reshape(-1, len(pieces)).T - counts
+        starts = np.ascontiguousarray(starts)
+        work = [
+            (keys[a:b], shift, mask, row, spare) for (a, b), row in zip(pieces, starts, strict=True)
+        ]
+        mapper(lambda each: _move(*each), work)
+        keys, spare = spare, keys
+    return keys
+
+
+def _between_runs(
+    packed: NDArray[np.uint64], bits: int, pieces: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """The pieces, each ending with a run of what is equal but for the lowest bits."""
+    shift, n = np.uint64(bits), packed.size
+    cuts = [0]
+    for _, end in pieces[:-1]:
+        at = max(end, cuts[-1])
+        while 0 < at < n and packed[at] >> shift == packed[at - 1] >> shift:
+            at += 1
+            if at - end > INSERTION_RUN:  # too long to be mended: one piece will find that
+                return [(0, n)]
+        cuts.append(at)
+    return list(pairwise([*cuts, n]))
 
 
 @kernel
-def _radix_sort(keys, spare, from_bit, passes, digit_bits):
-    """Sort by some digits, the lowest first; how often the keys moved to the other array.
+def _count_digits(keys, shift, mask, counts):
+    for i in range(keys.size):
+        counts[(keys[i] >> shift) & mask] += 1
 
-    NumPy's sort compares: with its vector instructions it is about as fast, and without them five
-    times slower.
-    """
-    n = keys.size
-    buckets = 1 << digit_bits
-    mask = np.uint64(buckets - 1)
-    step = np.uint64(digit_bits)
-    counts = np.zeros((passes, buckets), np.int64)
-    for i in range(n):
-        rest = keys[i] >> np.uint64(from_bit)
-        for p in range(passes):
-            counts[p, rest & mask] += 1
-            rest >>= step
-    moves = 0
-    for p in range(passes):
-        shift = np.uint64(from_bit + p * digit_bits)
-        at = counts[p]
-        if at[(keys[0] >> shift) & mask] == n:
-            continue
-        start = 0
-        for bucket in range(buckets):
-            rows = at[bucket]
-            at[bucket] = start
-            start += rows
-        for i in range(n):
-            key = keys[i]
-            bucket = (key >> shift) & mask
-            spare[at[bucket]] = key
-            at[bucket] += 1
-        keys, spare = spare, keys
-        moves += 1
-    return moves
+
+@kernel
+def _move(keys, shift, mask, at, out):
+    """Put each key where the next one with its digit goes."""
+    for i in range(keys.size):
+        key = keys[i]
+        digit = (key >> shift) & mask
+        out[at[digit]] = key
+        at[digit] += 1
 
 
 @kernel
@@ -144,38 +191,32 @@ def is_sorted(keys):
 
 
 @kernel
-def _pack(keys, low, shift, index_bits, packed):
-    """Each key's distance from the lowest, cut to what leaves room for its position."""
-    for i in range(keys.size):
-        packed[i] = (((keys[i] - low) >> shift) << index_bits) | np.uint64(i)
+def _pack(first, second, lows, shifts, packed, base):
+    """Two keys' distances from the lowest, one above the other, and the position from `base` on.
 
-
-@kernel
-def _pack_low(keys, low, bits, index_bits, packed):
-    """The bits of each key's distance that `_pack` cuts off, and its position."""
-    mask = (np.uint64(1) << bits) - np.uint64(1)
-    for i in range(keys.size):
-        packed[i] = (((keys[i] - low) & mask) << index_bits) | np.uint64(i)
-
-
-@kernel
-def _pack_both(first, low, second, second_low, second_bits, index_bits, packed):
-    """Two keys' distances from the lowest, one above the other, and the position."""
-    for i in range(first.size):
-        both = ((first[i] - low) << second_bits) | (second[i] - second_low)
-        packed[i] = (both << index_bits) | np.uint64(i)
+    The second one is cut to what leaves room; an empty first one is left out.
+    """
+    low, second_low = lows
+    cut, second_bits, index_bits = shifts
+    if first.size:
+        for i in range(second.size):
+            both = ((first[i] - low) << second_bits) | ((second[i] - second_low) >> cut)
+            packed[i] = (both << index_bits) | (np.uint64(i) + base)
+    else:
+        for i in range(second.size):
+            packed[i] = (((second[i] - second_low) >> cut) << index_bits) | (np.uint64(i) + base)
 
 
 @kernel
 def _unpack(packed, index_bits, keys, mend, order):
-    """Take positions out of `packed`; mend runs of equal prefixes. True if a run is too long."""
+    """Take positions out of `packed`; mend runs of equal prefixes. False if one is too long."""
     n = packed.size
     bits = np.uint64(index_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
     for i in range(n):
         order[i] = np.int32(packed[i] & mask)
     if not mend:
-        return False
+        return True
     start = 0
     while start < n:
         end = start + 1
@@ -183,7 +224,7 @@ def _unpack(packed, index_bits, keys, mend, order):
         while end < n and packed[end] >> bits == prefix:
             end += 1
         if end - start > INSERTION_RUN:
-            return True
+            return False
         for i in range(start + 1, end):
             moving = order[i]
             key = keys[moving]
@@ -193,7 +234,7 @@ def _unpack(packed, index_bits, keys, mend, order):
                 j -= 1
             order[j + 1] = moving
         start = end
-    return False
+    return True
 
 
 def with_ties_by(second: Int64, run: Int64, first: Int64, order: Int32) -> Int32:
@@ -292,11 +333,22 @@ def _merge(a, a_order, b, b_order, keys, order):
         k += 1
 
 
-def gather(values: Any, positions: Any) -> Any:
+def gather(values: Any, positions: Any, mapper: Mapper = ALONE) -> Any:
     """``values[positions]`` without bounds checks; about 2 ns a value."""
     out = empty(positions.size, values.dtype)
-    gather_into(values, positions, out)
+    if mapper.pool is None:
+        gather_into(values, positions, out)
+    else:
+        gather_all(values, positions, out, mapper)
     return out
+
+
+def gather_all(values: Any, positions: Any, out: Any, mapper: Mapper) -> None:
+    """``out[:] = values[positions]``, shared by threads; positions are not negative."""
+    mapper(
+        lambda piece: gather_into(values, positions[slice(*piece)], out[slice(*piece)]),
+        mapper.pieces(positions.size),
+    )
 
 
 @kernel

@@ -12,6 +12,8 @@ from thetajoin.kernels.jit import ONE, inlined, kernel
 
 # Keys that a merge skips at once: a cache line of them.
 STEP = 8
+# Past so many keys, the next steps double.
+FAR = 8 * STEP
 # Of so many keys those below a value are counted, not searched for.
 COMPARED = np.uint64(16)
 LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -195,31 +197,70 @@ def _leap(keys, value, at, end, above):
     return low
 
 
-@kernel
-def narrow_in_order(keys, order, bounds, starts, ends):
-    """As `narrow`, for long ranges: probes of one range follow each other, their bounds rising.
+@inlined
+def passed(keys, value, at, end, above):
+    """As `_place` for a position not far behind `at`: where to go on from, and how far it is.
 
-    So each search goes on where the last one ended. An empty array of bounds is open.
+    Keys are skipped `STEP` at a time, and counted where they are not.
+    """
+    full = end - STEP
+    far = min(full, at + FAR)
+    if above:
+        while at <= far and keys[np.uint64(at + STEP - 1)] <= value:
+            at += STEP
+    else:
+        while at <= far and keys[np.uint64(at + STEP - 1)] < value:
+            at += STEP
+    if far < at <= full:
+        at = _leap(keys, value, at, end, above)
+    found = 0
+    if at > full:
+        for k in range(at, end):
+            found += (keys[k] < value) | (above & (keys[k] == value))
+    elif above:
+        for k in range(np.uint64(STEP)):
+            found += keys[np.uint64(at) + k] <= value
+    else:
+        for k in range(np.uint64(STEP)):
+            found += keys[np.uint64(at) + k] < value
+    return at, found
+
+
+@kernel
+def narrow_in_order(keys, order, bounds, runs, starts, ends):
+    """As `narrow`, for probes of which those of one run follow each other, their bounds rising.
+
+    So each search goes on where the last one ended. Bounds and runs stand in this order; what is
+    found of the i-th probe goes to ``order[i]``. An empty array of bounds is open.
     """
     low_values, high_values = bounds
+    run_starts, run_ends = runs
     by_low = low_values.size > 0
     last = np.int64(-1)
     at = np.int64(0)
+    found = np.int64(0)
     for i in range(order.size):
-        p = order[i]
-        start = np.int64(starts[p])
-        end = np.int64(ends[p])
+        start = np.int64(run_starts[i])
+        end = np.int64(run_ends[i])
+        p = np.uint64(order[i])
+        if start >= end:  # may begin where another run does
+            starts[p] = start
+            ends[p] = start
+            continue
         if start != last:
             last = start
             at = start
         if by_low:
-            at = _leap(keys, low_values[p], at, end, False)
-            starts[p] = at
+            at, found = passed(keys, low_values[i], at, end, False)
+            start = at + found
             if high_values.size > 0:
-                ends[p] = _leap(keys, high_values[p], at, end, True)
+                behind, found = passed(keys, high_values[i], start, end, True)
+                end = behind + found
         else:
-            at = _leap(keys, high_values[p], at, end, True)
-            ends[p] = at
+            at, found = passed(keys, high_values[i], at, end, True)
+            end = at + found
+        starts[p] = start
+        ends[p] = end
 
 
 @kernel

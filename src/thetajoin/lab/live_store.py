@@ -27,7 +27,7 @@ from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import PoJoin
-from thetajoin.index.sorted_rows import Mapper
+from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.lab import catalog
 from thetajoin.lab.kernels.linked import deal
 from thetajoin.lab.structures.structure import Structure
@@ -117,7 +117,7 @@ class LiveStore(Store):
         times: Int64 | None,
         *,
         arrivals: Arrivals | None = None,
-        mapper: Mapper | None = None,
+        mapper: Mapper = ALONE,
         sort: bool = False,
     ) -> Block:
         """New rows as a block, not yet stored.

@@ -34,6 +34,8 @@ SPARK_ROW, SPARK_PAIR, SPARK_MATCH = 1.0, 0.005, 0.02
 OUR_ROW, OUR_MATCH = 2.0, 0.12
 # So many times the pairs that first rows and Spark's idea of a table's size tell may there be.
 UNSURE = 4
+# Seconds of a task that are not worth a look at the rows: that is a Spark job of its own.
+SOON_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,21 @@ def choose_engine(estimate: KeyEstimate, cores: int) -> EngineChoice:
     if estimate.hottest > estimate.pairs / cores:
         return EngineChoice("thetajoin", f"{seen}: one key has most, and Spark leaves it to a task")
     return EngineChoice("thetajoin", f"{seen}: many rows share a key")
+
+
+def soon_done(rows: Mapping[Side, float]) -> EngineChoice | None:
+    """Spark, if it is soon done even where all rows have one key and it leaves them to one task.
+
+    >>> soon_done({"l": 1000, "r": 1000}).engine, soon_done({"l": 1000, "r": 1e6})
+    ('spark', None)
+    """
+    pairs = rows["l"] * rows["r"]
+    if not UNSURE * SPARK_PAIR * pairs / 1e6 <= SOON_S:
+        return None
+    return EngineChoice(
+        "spark",
+        f"about {_number(rows['l'])} and {_number(rows['r'])} rows are few, whatever their keys",
+    )
 
 
 def rows_a_key(first: Int64, rows: float) -> float:

@@ -102,7 +102,8 @@ class Plan:
         head = [
             f"{self.how} join on {self.condition}",
             f"  window: {self.window}",
-            f"  index:  {self.index}{reason} {self._over()}, {self.threads} threads",
+            f"  index:  {self.index}{reason} {self._over()}, "
+            f"{self.threads} thread{'' if self.threads == 1 else 's'}",
             f"  rows:   {self.left_rows:,} left, {self.right_rows:,} right, "
             f"about {self.estimated_pairs:,} pairs before the window",
         ]

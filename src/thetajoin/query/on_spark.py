@@ -37,7 +37,7 @@ class Spark:
 
     def table(self, tree: exp.Query, _copies: int = 1, /) -> Any:
         """A query's result, which is computed once it is asked for."""
-        text = tree.sql(dialect="spark")
+        text = tree.sql(dialect="spark", normalize_functions=False)
         used = {name: df for name, df in self._frames.items() if re.search(rf"\b{name}\b", text)}
         if used:  # without any, Spark takes braces as they are
             text = text.replace("{", "{{").replace("}", "}}")

@@ -34,6 +34,7 @@ from thetajoin.spark.checks import (
     folds,
     with_names_of,
 )
+from thetajoin.spark.column_condition import with_text
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.frames import engine_options
 from thetajoin.spark.interpreter import check_workers
@@ -89,7 +90,7 @@ def aggregate_frames(left: Any, right: Any, call: JoinCall) -> Any:
     check_workers(left.sparkSession)
     check_names(left, "the left input")
     check_names(right, "the right input")
-    call = with_names_of(call, left, right)
+    call = with_names_of(replace(call, on=with_text(left, right, call.on)), left, right)
     check_join(left, right, call)
     if call.nearest is not None:
         return _of_nearest(left, right, call)

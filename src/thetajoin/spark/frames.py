@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from thetajoin.spark.checks import (
     respelled,
     with_names_of,
 )
+from thetajoin.spark.column_condition import with_text
 from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.meaning import check_join
 from thetajoin.spark.stream import arrow_schema, stream_join
@@ -29,6 +31,12 @@ def empty_tables(left: Any, right: Any) -> tuple[pa.Table, pa.Table]:
     """Tables with the columns of two Spark DataFrames and no rows."""
     check_kinds(left, right)
     return arrow_schema(left).empty_table(), arrow_schema(right).empty_table()
+
+
+def condition_of(left: Any, right: Any, on: Any) -> Any:
+    """A condition with PySpark's columns as text, which needs no DataFrame to be understood."""
+    check_kinds(left, right)
+    return with_text(left, right, on)
 
 
 def streams(left: Any, right: Any) -> bool:
@@ -52,6 +60,7 @@ def join_frames(left: Any, right: Any, call: JoinCall, *, checked: bool = False)
     check_kinds(left, right)
     check_workers(left.sparkSession)
     if not checked:
+        call = replace(call, on=with_text(left, right, call.on))
         right, call = _checked(left, right, call)
     join = stream_join if left.isStreaming or right.isStreaming else batch_join
     return join(left, right, call)

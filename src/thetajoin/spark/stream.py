@@ -17,7 +17,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import (
+    StringType,
+    StructField,
+    StructType,
+)
 
 from thetajoin.engine.call import JoinCall, refuse_endless
 from thetajoin.engine.compiled import CompiledJoin, JoinConfig
@@ -27,6 +31,7 @@ from thetajoin.planner.route_plan import DEFAULT_UNITS, Routing, check_units, ch
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.housekeeping import look_after
 from thetajoin.spark.pack import PACKED, packer
+from thetajoin.spark.processor import UnitProcessor
 from thetajoin.spark.session import PROVIDER, ROCKSDB
 from thetajoin.spark.static import static_join
 from thetajoin.spark.tasks import mapped
@@ -57,8 +62,10 @@ def stream_join(left: Any, right: Any, call: JoinCall) -> Any:
     check_watermarks(left, right, window)
     compiled = CompiledJoin(config)
     spread = spread_over_units(left, compiled, *asked)
-    spec = UnitSpec.of(config, options, lags=time_lags(left, right, window), **spread)
     output = output_schema(compiled, left, right)
+    repeated = repeated_columns(compiled, output) if both else ()
+    lags = time_lags(left, right, window)
+    spec = UnitSpec.of(config, options, lags=lags, repeated=repeated, **spread)
     if not both:
         stream, table = (left, right) if left.isStreaming else (right, left)
         return static_join(stream, table, spec, "l" if left.isStreaming else "r", output)
@@ -82,7 +89,7 @@ def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: Stru
         rows = rows.union(packed(right, 1, spec))
     timed = isinstance(spec.config.window, TimeWindow)
     return rows.groupBy("unit").transformWithStateInPandas(
-        unit, inside(output), "Append", "EventTime" if timed else "None"
+        UnitProcessor(unit), inside(output, spec), "Append", "EventTime" if timed else "None"
     )
 
 
@@ -91,10 +98,26 @@ def packed(df: Any, side: int, spec: UnitSpec) -> Any:
     return mapped(by_position(df), packer(side, spec), PACKED)
 
 
-def inside(output: StructType) -> StructType:
+def repeated_columns(join: CompiledJoin, output: StructType) -> tuple[tuple[int, int], ...]:
+    """Output columns of the right side that equal one of the left side's in every pair.
+
+    Of columns that are compared by `=` in an inner join only one is sent to the JVM, which takes a
+    row of them longer to convert than a unit to find.
+    """
+    if join.config.how != "inner":
+        return ()
+    kinds = [field.dataType for field in output.fields]
+    alike = ((len(join.given["l"]) + right, left) for right, left in join.layout.alike.items())
+    return tuple((right, left) for right, left in alike if kinds[right] == kinds[left])
+
+
+def inside(output: StructType, spec: UnitSpec) -> StructType:
     """The columns of what units give out: the output's by position, and the units' numbers."""
-    fields = zip(placed(len(output.fields)), output.fields, strict=True)
-    columns = [StructField(name, field.dataType, True) for name, field in fields]
+    without = dict(spec.repeated)
+    fields = enumerate(zip(placed(len(output.fields)), output.fields, strict=True))
+    columns = [
+        StructField(name, field.dataType, True) for at, (name, field) in fields if at not in without
+    ]
     return StructType([*columns, StructField(METRICS, StringType())])
 
 
@@ -204,7 +227,8 @@ def _finished(
     """Observe the units' numbers, then leave only the output's columns."""
     window = compiled.config.window
     columns = []
-    for name, field in zip(placed(len(output.fields)), output.fields, strict=True):
+    names, same_as = placed(len(output.fields)), dict(spec.repeated)
+    for at, field in enumerate(output.fields):
         metadata = None
         if isinstance(window, TimeWindow) and field.name == window.left_time:
             # Another join may go on with the left side's event time. A pair comes with the later of
@@ -212,7 +236,7 @@ def _finished(
             assert compiled.clock is not None
             delay = left.schema[field.name].metadata[WATERMARK]
             metadata = {WATERMARK: delay, LAG: max(spec.lags) + compiled.clock.reach["l"]}
-        columns.append(F.col(name).alias(field.name, metadata=metadata))
+        columns.append(F.col(names[same_as.get(at, at)]).alias(field.name, metadata=metadata))
     return observed(joined).select(*columns)
 
 

@@ -11,7 +11,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from thetajoin.ipc import batch_from_ipc, to_ipc
 from thetajoin.limits import limits
 from thetajoin.spark.cache import SegmentCache
 from thetajoin.spark.pack import PROBING, VISITING, unpack, unpack_ordered
+from thetajoin.spark.processor import States
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.tasks import set_aside
 from thetajoin.spark.unit_keys import UNIT_OF
@@ -97,10 +98,12 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
 
     def init(self, handle: Any) -> None:
         """Called by Spark before any rows, in every task."""
+        self.start(handle, States.of(handle))
+
+    def start(self, handle: Any, states: States) -> None:
+        """Begin a task, with what is in the state store."""
         self._handle = handle
-        self._description = handle.getValueState("description", "json string")
-        self._rows = handle.getMapState("rows", "id string", "blob binary")
-        self._marks = handle.getValueState("marks", "l binary, r binary")
+        self._description, self._rows, self._marks = states
 
     def close(self) -> None:
         """Called by Spark at the end of a task; nothing is held open."""
@@ -154,7 +157,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             writer.start()
             try:
                 for batch in coalesced(self._output(state, step)):
-                    yield frame(batch)
+                    yield self._frame(batch)
             finally:
                 writer.join()
         if isinstance(state.join.config.window, TimeWindow):
@@ -162,7 +165,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             # Spark's watermark begins at 0, which is not a time that anybody has seen.
             if watermark > 0:
                 loaded.watermark = watermark * 1000
-                yield from map(frame, state.advance_to(loaded.watermark - max(lags)))
+                yield from map(self._frame, state.advance_to(loaded.watermark - max(lags)))
             self._set_timer(loaded, watermark + 1)
         self._save(unit, loaded)
         loaded.received = left.num_rows + (0 if self._spec.self_join else right.num_rows)
@@ -170,7 +173,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         seconds = time.perf_counter() - begun
         # Where every unit sees every row, the first one counts them.
         counts = self._spec.routing.meets or unit == 0
-        yield metrics_frame(loaded, unit, before, seconds, counts=counts, schema=self._schema())
+        numbers = metrics(loaded, unit, before, seconds, counts=counts)
+        yield self._metrics_frame(state, numbers)
 
     def _unpacked(
         self, state: JoinState, blobs: dict[int, list[bytes]], side: int
@@ -192,6 +196,19 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
     def _schema(self) -> pa.Schema | None:
         """The columns of what is given out, where they are not the join's own."""
         return None
+
+    def _frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
+        """Output rows, without what Spark can repeat by itself."""
+        return frame(batch, [at for at, _ in self._spec.repeated])
+
+    def _metrics_frame(self, state: JoinState, numbers: dict[str, Any]) -> pd.DataFrame:
+        """One row that carries the unit's numbers of this micro-batch."""
+        given = self._schema()
+        schema = state.join.layout.schema if given is None else given
+        columns = [pa.nulls(1, field.type) for field in schema]
+        row = self._frame(pa.RecordBatch.from_arrays(columns, schema=schema))
+        row[METRICS] = ArrowColumn(pa.array([json.dumps(numbers)], pa.string()))
+        return row
 
     def _load(self, unit: int, remembered: Loaded | None) -> Loaded:
         """The unit's join at the state store's version: at hand, mapped, or built again."""
@@ -424,9 +441,10 @@ class ArrowColumn(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]
         return self
 
 
-def frame(batch: pa.RecordBatch) -> pd.DataFrame:
+def frame(batch: pa.RecordBatch, without: Sequence[int] = ()) -> pd.DataFrame:
     """Output rows as pandas sees them, without a copy; columns are named as `placed` says."""
-    columns = dict(zip(placed(batch.num_columns), batch.columns, strict=True))
+    named = enumerate(zip(placed(batch.num_columns), batch.columns, strict=True))
+    columns = dict(column for at, column in named if at not in without)
     columns[METRICS] = pa.nulls(batch.num_rows, pa.string())
     arrays = {name: ArrowColumn(column) for name, column in columns.items()}
     return pd.DataFrame(arrays, copy=False)
@@ -437,22 +455,13 @@ def placed(columns: int) -> list[str]:
     return [f"c{at}" for at in range(columns)]
 
 
-def metrics_frame(
-    loaded: Loaded,
-    unit: int,
-    before: dict[str, int],
-    seconds: float,
-    *,
-    counts: bool,
-    schema: pa.Schema | None = None,
-) -> pd.DataFrame:
-    """One row that carries the unit's numbers of this micro-batch.
-
-    counts: whether late rows are this unit's to count.
-    """
+def metrics(
+    loaded: Loaded, unit: int, before: dict[str, int], seconds: float, *, counts: bool
+) -> dict[str, Any]:
+    """The unit's numbers of this micro-batch; late rows only where they are its to count."""
     state = loaded.state
     stores, counters = state.stores, asdict(state.counters)
-    numbers = {
+    return {
         "unit": unit,
         "pairs": counters["pairs"] - before["pairs"],
         "unmatched": counters["unmatched"] - before["unmatched"],
@@ -470,8 +479,3 @@ def metrics_frame(
         "folder": str(loaded.cache.folder.parent),
         "ms": round(seconds * 1000, 1),
     }
-    schema = state.join.layout.schema if schema is None else schema
-    columns = [pa.nulls(1, field.type) for field in schema]
-    row = frame(pa.RecordBatch.from_arrays(columns, schema=schema))
-    row[METRICS] = ArrowColumn(pa.array([json.dumps(numbers)], pa.string()))
-    return row

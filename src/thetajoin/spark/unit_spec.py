@@ -68,6 +68,8 @@ class UnitSpec:
     keeps_left: bool = False
     # What is nearest, where the units give out only that.
     nearest: dict[str, Any] | None = None
+    # Output columns that units leave out, each with the one that holds the same in every row.
+    repeated: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, config: JoinConfig, options: dict[str, Any], **more: Any) -> UnitSpec:

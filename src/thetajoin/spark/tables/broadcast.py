@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, Side
 from thetajoin.engine.static import StaticJoin
 from thetajoin.spark.remembered import Remembered
@@ -22,10 +21,17 @@ _BUILT: Remembered[StaticJoin] = Remembered(4)
 
 
 def broadcast_join(
-    inputs: Inputs, spec: UnitSpec, streaming: Side, whole: Whole, output: Any
+    inputs: Inputs,
+    spec: UnitSpec,
+    streaming: Side,
+    whole: Whole,
+    output: Any,
+    shown: tuple[int, ...] | None,
 ) -> Any:
-    """Join with the whole side that does not stream; the other is not shuffled."""
-    shown = inputs.shown(CompiledJoin(spec.config))
+    """Join with the whole side that does not stream; the other is not shuffled.
+
+    shown: positions of the output columns that are the user's, where others are among them.
+    """
     return inputs.tables[streaming].mapped(_prober(spec, streaming, whole, shown), output)
 
 

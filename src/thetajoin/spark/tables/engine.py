@@ -18,9 +18,10 @@ from thetajoin.planner.engines import (
     estimate_keys,
     has_equality,
     rows_a_key,
+    soon_done,
 )
 from thetajoin.spark.meaning import ANSI
-from thetajoin.spark.tables.drawn import DRAWN, draw, first_keys
+from thetajoin.spark.tables.drawn import FIRST, draw, first_keys
 from thetajoin.spark.tables.native_condition import NativeCondition, native_condition
 from thetajoin.spark.tables.options import BatchOptions
 from thetajoin.spark.tables.table import Table
@@ -40,31 +41,35 @@ class Chosen:
 
 
 def choose(
-    left: Any, right: Any, compiled: CompiledJoin, settings: BatchOptions, given: Mapping[str, Any]
+    tables: Mapping[Side, Table],
+    compiled: CompiledJoin,
+    settings: BatchOptions,
+    given: Mapping[str, Any],
 ) -> Chosen:
     """The engine of a join that has been checked; `given` are its options, as they were given.
 
-    Where an equality leaves a choice, the first rows of the larger table are read; if they leave it
-    open, those of the other; and then the condition's columns of both, once.
+    Where an equality leaves a choice, the first rows of the larger table are read, unless both are
+    small; if they leave it open, those of the other; and then the condition's columns of both,
+    once.
     """
+    session = tables["l"].session
     if settings.engine == "thetajoin":
         return _ours("asked for")
     alone = _only_ours(compiled)
     tuned = next((name for name in given if name != "engine"), None)
     if settings.engine == "spark":
-        return _by_spark(left, compiled, alone, tuned)
+        return _by_spark(session, compiled, alone, tuned)
     if alone is not None:
         return _ours(f"Spark has no {alone}")
     if tuned is not None:
         return _ours(f"{tuned} is an option of its own")
     if not has_equality(compiled):
         return _ours("the condition has no equality")
-    condition = _condition(left, compiled)
+    condition = _condition(session, compiled)
     doubt = condition.problem or condition.doubt
     if doubt is not None:
         return _ours(doubt)
-    tables: dict[Side, Table] = {"l": Table(left), "r": Table(right)}
-    cores = parallelism(left.sparkSession)
+    cores = parallelism(session)
     choice = _at_first_sight(tables, condition, cores) or _by_samples(tables, compiled, cores)
     return Chosen(choice, condition if choice.engine == "spark" else None)
 
@@ -73,7 +78,7 @@ def _ours(reason: str) -> Chosen:
     return Chosen(EngineChoice("thetajoin", reason))
 
 
-def _by_spark(left: Any, compiled: CompiledJoin, alone: str | None, tuned: str | None) -> Chosen:
+def _by_spark(session: Any, compiled: CompiledJoin, alone: str | None, tuned: str | None) -> Chosen:
     if alone is not None:
         raise OptionError(f"engine='spark': Spark's own join has no {alone}; leave engine out")
     if tuned is not None:
@@ -81,7 +86,7 @@ def _by_spark(left: Any, compiled: CompiledJoin, alone: str | None, tuned: str |
             f"{tuned} is an option of thetajoin's join, and engine='spark' asks for Spark's own: "
             "leave one of them out"
         )
-    condition = _condition(left, compiled)
+    condition = _condition(session, compiled)
     if condition.problem is not None:
         raise OptionError(f"engine='spark': {condition.problem}; leave engine out")
     return Chosen(EngineChoice("spark", "asked for"), condition)
@@ -98,22 +103,26 @@ def _only_ours(compiled: CompiledJoin) -> str | None:
     return None
 
 
-def _condition(left: Any, compiled: CompiledJoin) -> NativeCondition:
-    ansi = left.sparkSession.conf.get(ANSI).lower() == "true"
+def _condition(session: Any, compiled: CompiledJoin) -> NativeCondition:
+    ansi = session.conf.get(ANSI).lower() == "true"
     return native_condition(compiled, ansi=ansi)
 
 
 def _at_first_sight(
     tables: Mapping[Side, Table], condition: NativeCondition, cores: int
 ) -> EngineChoice | None:
-    """Spark, where the first rows of a side leave no doubt that few rows share a key.
+    """Spark, where sizes or the first rows of a side leave no doubt that few rows share a key.
 
     That costs little, and the join would be Spark's without it. Where it is in doubt, more is read.
     """
+    Table.look_up_bytes(*tables.values())
     rows = {side: table.believed_rows for side, table in tables.items()}
+    soon = soon_done(rows)
+    if soon is not None:
+        return soon
     for side in sorted(SIDES, key=lambda side: -rows[side]):
         first = first_keys(tables[side], side, condition.keys[side])
-        if len(first) < DRAWN:
+        if len(first) < FIRST:
             rows[side] = len(first)
         choice = clearly_spark(side, rows_a_key(first, rows[side]), rows, cores)
         if choice is not None:

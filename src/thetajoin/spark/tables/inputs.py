@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -43,10 +43,10 @@ class Inputs:
         return names.index(hidden("l", "row")), names.index(hidden("r", "row"))
 
 
-def prepare(left: Any, right: Any, config: JoinConfig, on: str | None) -> Inputs:
-    """The inputs of a join that has been checked."""
+def prepare(given: Mapping[Side, Table], config: JoinConfig, on: str | None) -> Inputs:
+    """The inputs of a join that has been checked; a self-join's are one."""
     self_join, window = config.self_join, config.window
-    frames: dict[Side, Any] = {"l": left} if self_join else {"l": left, "r": right}
+    tables: dict[Side, Table] = {"l": given["l"]} if self_join else dict(given)
     schemas: dict[Side, pa.Schema] = {"l": config.left_schema, "r": config.right_schema}
     numbers: dict[Side, list[str]] = {"l": [], "r": []}
     if isinstance(window, CountWindow):
@@ -55,14 +55,15 @@ def prepare(left: Any, right: Any, config: JoinConfig, on: str | None) -> Inputs
             schemas[side].names.index(name)
             for side, name in zip(schemas, config.order_by, strict=True)
         ]
-        frames = numbered(frames, order, window)  # type: ignore[arg-type, assignment]
+        frames = {side: table.given for side, table in tables.items()}
+        made = numbered(frames, order, window)  # type: ignore[arg-type]
+        tables = {side: Table(df) for side, df in made.items()}  # type: ignore[misc]
         numbers = {"l": carried(0, 2), "r": carried(1, 2)}
         if self_join:
             numbers["l"] = numbers["r"] = [*numbers["l"], *numbers["r"]]
         x, y = (f"{side}.{hidden(side, '{}')}" for side in schemas)
         on = f"({on}) AND {sees(x, y, (0, 1))}"
         window = FullHistory()
-    tables = {side: Table(df) for side, df in frames.items()}
     added = set()
     for side, names in numbers.items():
         for name in [*names, "row"] if self_join else names:
@@ -70,7 +71,7 @@ def prepare(left: Any, right: Any, config: JoinConfig, on: str | None) -> Inputs
             added.add(hidden(side, name))
     if self_join:
         tables["r"] = tables["l"]
-    made = replace(
+    changed = replace(
         config,
         on=on,
         left_schema=schemas["l"],
@@ -79,4 +80,4 @@ def prepare(left: Any, right: Any, config: JoinConfig, on: str | None) -> Inputs
         order_by=None,
         self_join=False,
     )
-    return Inputs(tables, made, self_join, frozenset(added))
+    return Inputs(tables, changed, self_join, frozenset(added))

@@ -41,7 +41,7 @@ from thetajoin.spark.tables.native import native_join
 from thetajoin.spark.tables.options import BatchOptions
 from thetajoin.spark.tables.route import ROUTED, router
 from thetajoin.spark.tables.summary import Summary, look
-from thetajoin.spark.tables.table import Whole
+from thetajoin.spark.tables.table import Table, Whole
 from thetajoin.spark.tables.worker import row_bytes
 from thetajoin.spark.tasks import mapped, parallelism
 from thetajoin.spark.unit_spec import UnitSpec
@@ -61,11 +61,12 @@ def batch_join(left: Any, right: Any, call: JoinCall) -> Any:
         raise OptionError("observe goes with one join, and a full join is two: leave it out")
     compiled = CompiledJoin(config)  # refuses what is wrong
     output = output_schema(compiled, left, right)
-    chosen = choose(left, right, compiled, settings, call.options)
+    tables: dict[Side, Table] = {"l": Table(left), "r": Table(right)}
+    chosen = choose(tables, compiled, settings, call.options)
     if chosen.condition is not None:
-        return native_join(left, right, chosen.condition, config.how, output)
-    inputs = prepare(left, right, config, None if call.on is None else condition_text(call.on))
-    return _Join(inputs, settings, output, options).run()
+        return native_join(tables, chosen.condition, config.how, output)
+    inputs = prepare(tables, config, None if call.on is None else condition_text(call.on))
+    return _Join(inputs, settings, output, options, compiled).run()
 
 
 def chosen_engine(left: Any, right: Any, call: JoinCall) -> EngineChoice:
@@ -73,19 +74,25 @@ def chosen_engine(left: Any, right: Any, call: JoinCall) -> EngineChoice:
     options = dict(call.options)
     settings = BatchOptions.take(options)
     config = framed(replace(call, options=options), left, right, streaming=False)
-    return choose(left, right, CompiledJoin(config), settings, call.options).choice
+    tables: dict[Side, Table] = {"l": Table(left), "r": Table(right)}
+    return choose(tables, CompiledJoin(config), settings, call.options).choice
 
 
 class _Join:
     """One call: what was seen of the inputs, and the way chosen for them."""
 
     def __init__(
-        self, inputs: Inputs, settings: BatchOptions, output: StructType, options: dict[str, Any]
+        self,
+        inputs: Inputs,
+        settings: BatchOptions,
+        output: StructType,
+        options: dict[str, Any],
+        compiled: CompiledJoin,
     ) -> None:
-        config = inputs.config
         self.inputs, self.settings, self.output = inputs, settings, output
-        self.spec = UnitSpec.of(config, options)
-        self.compiled = CompiledJoin(self.spec.config)
+        self.spec = UnitSpec.of(inputs.config, options)
+        # Columns that only serve this join are part of its condition.
+        self.compiled = CompiledJoin(self.spec.config) if inputs.added else compiled
         self.how: How = self.compiled.keeps
         self.session = inputs.tables["l"].session
         self._seen: dict[Side, Summary] = {}
@@ -163,7 +170,8 @@ class _Join:
         spec = self.spec
         if self.compiled.near_key is None:
             spec = replace(spec, how=how, label=f"{spec.label}-{how}")
-        return broadcast_join(self.inputs, spec, OTHER[small], whole, self.output)
+        shown = self.inputs.shown(self.compiled)
+        return broadcast_join(self.inputs, spec, OTHER[small], whole, self.output, shown)
 
     def plan(self, held: Side | None, keep_all: bool) -> CellPlan:
         """The cells with one side held, or with the one that is cheaper to hold.

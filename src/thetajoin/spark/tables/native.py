@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -9,8 +10,9 @@ from pyspark.sql.types import StructType
 
 from thetajoin.engine.layout import How
 from thetajoin.engine.parts import Side
-from thetajoin.spark.columns import by_position
+from thetajoin.predicate.render import backquoted
 from thetajoin.spark.tables.native_condition import NativeCondition
+from thetajoin.spark.tables.table import Table
 
 _HOW: dict[How, str] = {
     "inner": "inner",
@@ -23,17 +25,17 @@ _HOW: dict[How, str] = {
 
 
 def native_join(
-    left: Any, right: Any, condition: NativeCondition, how: How, output: StructType
+    tables: Mapping[Side, Table], condition: NativeCondition, how: How, output: StructType
 ) -> Any:
     """The join as Spark plans it; nothing is read before the result is used."""
-    sides: dict[Side, Any] = {"l": by_position(left), "r": by_position(right)}
-    one, two = (_with_made(frame, side, condition) for side, frame in sides.items())
+    one, two = (_with_made(table.frame, side, condition) for side, table in tables.items())
     joined = one.join(two, F.expr(condition.sql), _HOW[how])
-    columns = [f"{side}.{name}" for side, frame in sides.items() for name in frame.columns]
-    # Whatever the inputs said of NULLs and other things, the output says what it always does.
-    return joined.select(
+    columns = [f"{side}.{name}" for side, table in tables.items() for name in table.frame.columns]
+    # Whatever the inputs said of NULLs and other things, the output says what it always does. As
+    # text it is read in one call, where columns would be some for each.
+    return joined.selectExpr(
         *[
-            F.expr(f"if(true, {column}, NULL)").alias(field.name)
+            f"if(true, {column}, NULL) AS {backquoted(field.name)}"
             for column, field in zip(columns, output.fields, strict=False)
         ]
     )
@@ -41,6 +43,5 @@ def native_join(
 
 def _with_made(frame: Any, side: Side, condition: NativeCondition) -> Any:
     """A side with the columns that the condition wants made."""
-    named = frame.alias(side)
-    made = [F.expr(sql).alias(f"m{at}") for at, sql in enumerate(condition.made[side])]
-    return named.select("*", *made).alias(side) if made else named
+    made = [f"({sql}) AS m{at}" for at, sql in enumerate(condition.made[side])]
+    return (frame.alias(side).selectExpr("*", *made) if made else frame).alias(side)

@@ -44,23 +44,30 @@ class Table:
     def __init__(self, df: Any) -> None:
         """A user's, or one with columns that were added to that."""
         self.session = df.sparkSession
-        self._df = df
+        self.given = df
 
     @cached_property
     def frame(self) -> Any:
         """Columns ``c0, c1, ...``, because a name with a dot would be taken for a path."""
-        return by_position(self._df)
+        return by_position(self.given)
 
     @cached_property
     def bytes(self) -> float:
         """How large Spark thinks it is; infinite where it has no idea."""
-        return estimated_bytes(self.frame)
+        return estimated_bytes(self.frame)[0]
 
     @property
     def believed_rows(self) -> float:
         """How many rows that makes, columns of the widths that Spark takes them for."""
         width = row_bytes(arrow_schema(self.frame))[0] + ROW_BYTES
         return self.bytes / width
+
+    @staticmethod
+    def look_up_bytes(*tables: Table) -> None:
+        """Ask Spark for the sizes of several tables at once, which costs about what one does."""
+        sizes = estimated_bytes(*(table.frame for table in tables))
+        for table, size in zip(tables, sizes, strict=True):
+            table.__dict__["bytes"] = size
 
     def whole(self, schema: pa.Schema) -> Whole | None:
         """All rows, collected; None if they take too much."""

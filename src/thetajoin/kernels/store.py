@@ -1,0 +1,192 @@
+"""Where compiled kernels are kept, so that only the first process on a machine compiles them.
+
+Kernels are looked for in a folder that this process may write to, then beside the package (where
+whoever installed it may have compiled them), then among those that came with the wheel. All of it
+is run as code, so an entry is used only where everything that made it is the same: the sources of
+all kernels, Python, numba and LLVM, the processor and the types (`stamp`), and a digest shows it
+whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+# Packages whose files all go into the stamp: a kernel has pieces of others compiled into it.
+SOURCES = ("thetajoin.kernels", "thetajoin.lab.kernels")
+PACKAGE = Path(__file__).parent
+READY = PACKAGE / "ready"
+WINDOWS = os.name == "nt"
+UNUSED_DAYS = 30
+# How long to wait for another process that compiles the same kernel, in seconds.
+LONGEST_WAIT = 60.0
+_DIGEST = 32
+_ENDING = ".kernel"
+KERNELS = f"*{_ENDING}"
+
+
+@cache
+def stamp(*versions: str) -> str:
+    """A name for all that compiled code depends on besides the processor and the types."""
+    digest = hashlib.blake2b(digest_size=10)
+    python = (sys.implementation.cache_tag or sys.version, getattr(sys, "abiflags", ""))
+    for word in (*python, sys.platform, str(sys.maxsize), *versions):
+        digest.update(word.encode() + b"\0")
+    for package in SOURCES:
+        for source in sorted(files(package).iterdir(), key=lambda entry: entry.name):
+            if source.name.endswith(".py"):
+                digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def entry_name(function: str, *key: str) -> str:
+    """The file for a function compiled for a processor and types."""
+    digest = hashlib.blake2b("\0".join((function, *key)).encode(), digest_size=16)
+    return f"{function.removeprefix('thetajoin.').replace('<', '').replace('>', '')}-" + (
+        digest.hexdigest() + _ENDING
+    )
+
+
+def read(folder: Path, name: str) -> bytes | None:
+    """What an entry holds; None where there is none, or where it is damaged."""
+    try:
+        content = (folder / name).read_bytes()
+    except OSError:
+        return None
+    held = content[_DIGEST:]
+    return held if _digest(held) == content[:_DIGEST] else None
+
+
+def write(folder: Path, name: str, held: bytes) -> None:
+    """Write an entry, so that a reader sees all of it or nothing; a full disk is no error."""
+    temporary = folder / f"{uuid.uuid4().hex}.tmp"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(_digest(held) + held)
+            temporary.replace(folder / name)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError:  # the next process compiles it again
+        return
+
+
+def _digest(held: bytes) -> bytes:
+    return hashlib.blake2b(held, digest_size=_DIGEST).digest()
+
+
+@contextlib.contextmanager
+def turn(folder: Path | None, name: str) -> Iterator[None]:
+    """Wait while another process of this host makes the same entry."""
+    lock = None if folder is None else _locked(folder / f"{name}.lock")
+    try:
+        yield
+    finally:
+        if lock is not None:
+            with contextlib.suppress(OSError):
+                lock.unlink()
+
+
+def _locked(lock: Path) -> Path | None:
+    """The lock once it is ours; None where it cannot be had, which costs a compilation at most."""
+    end = time.monotonic() + LONGEST_WAIT
+    while True:
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            return lock
+        except FileExistsError:
+            try:
+                # Left behind by a process that was ended.
+                if time.time() - lock.stat().st_mtime > LONGEST_WAIT:
+                    lock.unlink(missing_ok=True)
+            except OSError:
+                pass
+        except OSError:
+            return None
+        if time.monotonic() > end:
+            return None
+        time.sleep(0.02)
+
+
+@cache
+def written_to() -> Path | None:
+    """The folder for kernels compiled here; None where none can be written."""
+    for folder in _candidates():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError:
+            continue
+        _sweep(folder)
+        return folder
+    try:
+        return private_folder()
+    except OSError:
+        return None
+
+
+def read_from() -> list[Path]:
+    """The folders with kernels compiled for the processor of whoever wrote them."""
+    own = written_to()
+    # A folder that the user names is the only one.
+    others = [] if os.environ.get("NUMBA_CACHE_DIR") else [_beside()]
+    return list(dict.fromkeys([*([] if own is None else [own]), *others]))
+
+
+def _candidates() -> Iterator[Path]:
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    if given:
+        yield Path(given) / "thetajoin"
+    yield _beside()
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        yield _of_user() / "thetajoin"
+
+
+def _beside() -> Path:
+    return PACKAGE / "__pycache__" / "compiled"
+
+
+def _of_user() -> Path:
+    if WINDOWS:
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def private_folder() -> Path:
+    """A folder of this user's alone, the same for all processes; OSError where there is none.
+
+    What lies in it is run as code, so one that others may write to is not taken.
+    """
+    user = os.getuid() if hasattr(os, "getuid") else None
+    folder = Path(tempfile.gettempdir()) / f"thetajoin-kernels-{'own' if user is None else user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(f"{folder} is not a folder")
+    if user is not None and (found.st_uid != user or found.st_mode & 0o022):
+        raise PermissionError(f"{folder} is open to others")
+    tempfile.TemporaryFile(dir=folder).close()
+    return folder
+
+
+def _sweep(folder: Path) -> None:
+    """Remove kernels of versions that nothing has added to for long."""
+    oldest = time.time() - UNUSED_DAYS * 24 * 3600
+    with contextlib.suppress(OSError):
+        for stamped in folder.iterdir():
+            if stamped.is_dir() and stamped.stat().st_mtime < oldest:
+                shutil.rmtree(stamped, ignore_errors=True)

@@ -1,0 +1,33 @@
+"""thetajoin warmup: every join it makes can be made, and it says where the kernels are."""
+
+from __future__ import annotations
+
+import pytest
+
+from thetajoin import warm
+from thetajoin.cli import warmup
+from thetajoin.kernels import caching, jit
+
+
+def test_it_says_where_they_are(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(warmup, "COMPILES", True)
+    monkeypatch.setattr(warmup, "written_to", lambda: tmp_path)
+    monkeypatch.setattr(warmup, "warm", lambda done: 3.2)
+    assert run("warmup") == (0, f"compiled kernels are in {tmp_path} (3 s)\n", "")
+
+
+def test_without_a_folder_nothing_is_made(run, monkeypatch):
+    monkeypatch.setattr(warmup, "written_to", lambda: None)
+    code, out, err = run("warmup")
+    assert (code, err) == (0, "")
+    assert "nothing is kept here" in out
+
+
+@pytest.mark.skipif(not jit.COMPILES, reason="nothing is compiled")
+def test_every_join_can_be_made_and_is_compiled_for_this_processor(monkeypatch):
+    monkeypatch.setattr(warm, "SIZES", (70,))
+    steps = []
+    warm.warm(lambda done, of: steps.append((done, of, caching.use_ready)))
+    assert steps[-1][0] == steps[-1][1] == len(steps) > 50
+    assert not any(ready for _, _, ready in steps)
+    assert caching.use_ready

@@ -1,0 +1,99 @@
+"""Kernels before numba: few rows need none of it, and give the same as compiled ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from thetajoin.kernels import jit
+
+pytestmark = pytest.mark.skipif(not jit.COMPILES, reason="nothing is compiled")
+
+FEW = """
+import sys
+import pyarrow as pa, thetajoin as tj
+few = pa.table({"k": [1, 1, 2, None], "x": [1.0, -0.0, float("nan"), 2.0], "s": list("abca")})
+calls = {
+    "join": lambda: tj.join(few, few, "l.x < r.x AND l.k >= r.k", how="full"),
+    "words": lambda: tj.join(few, few, "l.s < r.s"),
+    "equal": lambda: tj.join(few, few, "l.k = r.k AND l.x <= r.x", how="left"),
+    "band": lambda: tj.join(few, few, "ABS(l.x - r.x) <= 1"),
+    "self": lambda: tj.self_join(few, "l.x < r.x"),
+    "nearest": lambda: tj.nearest(few, few, key="x", by="k"),
+    "pieces": lambda: pa.Table.from_batches(tj.join_batches(few, few, "l.x >= r.x")),
+    "query": lambda: tj.sql("SELECT l.s, r.k FROM l JOIN r ON l.x < r.x", l=few, r=few),
+}
+from thetajoin.kernels import jit
+jit._left = 100.0 if sys.argv[1] == "plain" else 0.0
+for name, call in calls.items():
+    print(name, sorted(map(repr, call().to_pylist())))
+print("numba" in sys.modules, file=sys.stderr)
+"""
+
+
+def test_few_rows_are_joined_without_numba_and_alike():
+    said = {}
+    for way in ("plain", "compiled"):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", FEW, way],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ,
+        )
+        assert done.returncode == 0, done.stderr
+        said[way] = done.stdout
+        assert done.stderr.strip() == str(way == "compiled")
+    assert said["plain"] == said["compiled"]
+
+
+def make(calls: list[str]) -> jit.Kernel:
+    def plain(x):
+        return "plain"
+
+    def compiled():
+        calls.append("made")
+        return lambda x: "compiled"
+
+    return jit.Kernel(plain, compiled)
+
+
+def test_a_kernel_is_plain_for_few_rows_until_it_has_been_compiled(monkeypatch):
+    monkeypatch.setattr(jit, "_left", 1.0)
+    made: list[str] = []
+    kernel = make(made)
+    with jit.few_rows(jit.FEW_ROWS):
+        assert kernel(1) == "plain"
+    with jit.few_rows(jit.FEW_ROWS + 1):
+        assert kernel(1) == "compiled"
+    with jit.few_rows(1):
+        assert kernel(1) == "compiled"
+    assert made == ["made"]
+
+
+def test_patience_ends(monkeypatch):
+    monkeypatch.setattr(jit, "_left", 1e-9)
+    with jit.few_rows(1):
+        assert make([])(1) == "plain"
+        sum(range(100_000))
+    with jit.few_rows(1):
+        assert make([])(1) == "compiled"
+
+
+def test_an_error_does_not_leave_kernels_plain(monkeypatch):
+    monkeypatch.setattr(jit, "_left", 1.0)
+    with pytest.raises(ValueError, match="inside"), jit.few_rows(1):
+        raise ValueError("inside")
+    assert make([])(1) == "compiled"
+
+
+@pytest.mark.parametrize("word", [1, 6, 1 << 63, (1 << 64) - 1])
+def test_instructions_are_the_same_in_python(word):
+    word = np.uint64(word)
+    assert jit.trailing_zeros.py_func(word) == (int(word) & -int(word)).bit_length() - 1
+    assert jit.population.py_func(word) == bin(int(word)).count("1")
+    assert jit.bits_of.py_func(jit.double_of.py_func(np.int64(5))) == 5
