@@ -206,7 +206,7 @@ def test_kinds_of_tables():
         ("SELECT x.a1 FROM R x JOIN S y ON x.a1 > y.b3 QUALIFY 1 = 1", "'b3' at position 41"),
         ("SELECT a1 FROM R WHERE a1 > (SELECT zz FROM S)", "zz.* at position 37: `zz`"),
         ("SELECT row_number() OVER (), a1 / 0 FROM R", "division by zero; guard it"),
-        ("SELECT median(a1), CAST(a2 AS INT) FROM R GROUP BY a2", "'x'.*INT32"),
+        ("SELECT median(a1), CAST(a2 AS INT) FROM R GROUP BY a2", "'[xy]'.*INT32"),
         ("SELECT a1 FROM R UNION SELECT b1, b2 FROM S", "same number"),
         ("SELECT median(a1) FROM R, S r WHERE a1 > b1", "two tables are called 'r'"),
         ("WITH q AS (SELECT * FROM T) SELECT * FROM q", "table 'T', which was not given"),

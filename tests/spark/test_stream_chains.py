@@ -76,6 +76,7 @@ def test_an_operator_upstream_gives_no_late_rows(
     assert len(want) > 20
 
 
+@pytest.mark.usefixtures("housekeeper")
 def test_late_rows_are_told_once_and_counted(
     streams: Streams, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -108,6 +108,7 @@ def test_lost_segment_files_are_built_again(streams: Streams, monkeypatch: Any) 
     assert "files" not in {unit["from"] for batch in run.units for unit in batch}
 
 
+@pytest.mark.usefixtures("housekeeper")
 def test_reports_reach_listeners_and_an_ended_query_leaves_no_files(streams: Streams) -> None:
     """Both by listeners, which Spark calls some time after the micro-batch and the end.
 
