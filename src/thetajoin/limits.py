@@ -42,6 +42,7 @@ class Limits:
     large_cell_bytes: bytes for one task that are close to too many for one batch of Spark's.
     most_entries: of a side's rows in the state store; more are written anew as fewer.
     young_seconds: a segment file this young may belong to a layout that is not written yet.
+    idle_seconds: a join that has not written segment files for so long may lose them to a new one.
     """
 
     disjuncts: int = 16
@@ -62,6 +63,7 @@ class Limits:
     large_cell_bytes: int = 512 << 20
     most_entries: int = 64
     young_seconds: float = 60.0
+    idle_seconds: float = 600.0
 
 
 limits = Limits()

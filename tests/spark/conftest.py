@@ -48,24 +48,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    # PySpark takes longer to hand a listener the report of a small micro-batch than the micro-batch
-    # itself took, so reports would pile up; tests about the listener ask for `housekeeper`.
-    from thetajoin.spark import housekeeping
-
-    housekeeping._registered[session] = None
     yield session
     session.stop()
-
-
-@pytest.fixture
-def housekeeper(spark: Any) -> Iterator[None]:
-    """Have the session's queries looked after, as they are for users."""
-    from thetajoin.spark import housekeeping
-
-    del housekeeping._registered[spark]
-    yield
-    spark.streams.removeListener(housekeeping._registered[spark])
-    housekeeping._registered[spark] = None
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -206,6 +208,28 @@ def test_late_rows_are_counted_once(routing: str) -> None:
     assert late_rows(rows_at(10)) == 0
     tester.setWatermark(millis(20))
     assert late_rows(rows_at(12, 21, first=1)) == 2
+
+
+def test_late_rows_are_told_once(caplog: pytest.LogCaptureFixture, local_dir: Path) -> None:
+    """By whichever worker sees the first; workers of a host share the join's folder."""
+    tester = make_tester(make_spec(tj.TimeWindow("5 seconds", time="t")))
+    push(tester, rows_at(10))
+    tester.setWatermark(millis(20))
+    with caplog.at_level(logging.WARNING, "thetajoin"):
+        push(tester, rows_at(21, first=1))
+        assert not caplog.records
+        push(tester, rows_at(12, 22, first=2))
+        push(tester, rows_at(12, first=4))
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "a unit dropped 2 rows that came behind the watermark" in told
+    assert "withWatermark" in told
+    # A join whose files cannot be written says it too, if more often.
+    shutil.rmtree(local_dir / "thetajoin-test")
+    (local_dir / "thetajoin-test").write_text("in the way")
+    with caplog.at_level(logging.WARNING, "thetajoin"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        push(tester, rows_at(12, first=5))
+    assert len(caplog.records) == 2
 
 
 def test_rows_before_1970_are_not_late_while_nothing_is_known_of_time() -> None:

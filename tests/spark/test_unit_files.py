@@ -270,3 +270,35 @@ def test_counters_go_on_wherever_the_state_comes_from(forget: str, local_dir: Pa
     assert numbers["stored_rows"] == numbers["window_left"] + numbers["window_right"] == 6
     assert 0 <= numbers["ms"] < 600_000
     assert numbers_of(push_frame(tester, rows_at(3, first=3)))["from"] == "memory"
+
+
+def test_a_new_join_removes_the_files_of_idle_ones(local_dir: Path) -> None:
+    """An idle join that goes on finds its rows in the state store, and writes files again."""
+    testers = {
+        label: make_tester(make_spec(tj.CountWindow(50), label=label)) for label in ("one", "two")
+    }
+    batches = random_batches(8, batches=4, rows=12)
+    batches = [naive.Push(sorted_by_hash(b.left), sorted_by_hash(b.right)) for b in batches]
+    for label, tester in testers.items():
+        push(tester, batches[0])
+        assert list((local_dir / f"thetajoin-{label}").glob("0/*.json"))
+    long_ago = time.time() - 2 * limits.idle_seconds
+    for path in [local_dir / "thetajoin-one", *(local_dir / "thetajoin-one").glob("*")]:
+        os.utime(path, (long_ago, long_ago))
+    found = [push(make_tester(make_spec(tj.CountWindow(50), label="three")), batches[0])]
+    assert not (local_dir / "thetajoin-one").exists()
+    assert (local_dir / "thetajoin-two").exists()
+    # The worker that still maps the files, then one that must build its segments again.
+    for number, batch in enumerate(batches[1:]):
+        if number == 1:
+            unit_module._REMEMBERED.clear()
+            shutil.rmtree(local_dir / "thetajoin-one")
+        one, two = (push_frame(testers[label], batch) for label in ("one", "two"))
+        assert ids(one) == ids(two)
+        assert numbers_of(one)["from"] == ("state" if number == 1 else "memory")
+        found.append(ids(one))
+        layouts = (local_dir / "thetajoin-one" / "0").glob("*.json")
+        newest = json.loads(max(layouts, key=lambda path: path.stat().st_mtime_ns).read_text())
+        for name in [*newest["l"], *newest["r"]]:
+            assert (local_dir / "thetajoin-one" / "0" / name).exists()
+    assert sum(map(len, found)) > 20

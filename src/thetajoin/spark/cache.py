@@ -6,6 +6,10 @@ that is not as it was written, means that the segments are built again from the 
 
 Files are written when the task is over, while Spark commits and plans: whoever needs them before
 waits for as long as the writer lives.
+
+They lie in Spark's local directory and go with it. In a session that lives on, a new join removes
+those of joins that have not written for a while. Such a join may only be idle: it then builds its
+segments again.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import stat
 import tempfile
 import threading
@@ -34,6 +39,7 @@ from thetajoin.limits import limits
 KEPT = 2
 # Seconds for which another worker's files are waited for, and between looks.
 PATIENCE_S, LOOK_S = 10.0, 0.005
+PREFIX = "thetajoin-"
 # Folders that could not be written: each is told once by a process, not in every micro-batch.
 _TOLD: set[Path] = set()
 
@@ -45,10 +51,20 @@ def cache_root() -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """A unit's folder and its query's, which nobody else may write to."""
+    """A unit's folder and its join's, which nobody else may write to."""
+    if not folder.parent.exists():
+        _remove_idle(folder.parent.parent)
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     check_private(folder)
+
+
+def _remove_idle(root: Path) -> None:
+    """Remove the files of joins that have not written for a while: most have ended."""
+    for join in root.glob(f"{PREFIX}*"):
+        newest = max(map(_written, [join, *join.glob("*")]))
+        if time.time() - newest > limits.idle_seconds:
+            shutil.rmtree(join, ignore_errors=True)
 
 
 def check_private(folder: Path) -> None:
@@ -66,7 +82,7 @@ class SegmentCache:
 
     def __init__(self, label: str, unit: int, before: SegmentCache | None = None) -> None:
         """`before`: what this worker had of the same unit; its segments need not be read again."""
-        self.folder = cache_root() / f"thetajoin-{label}" / str(unit)
+        self.folder = cache_root() / f"{PREFIX}{label}" / str(unit)
         self._names: dict[int, tuple[Block, str]] = {}
         had = () if before is None else before._names.values()
         self._had = {name: block for block, name in had}
@@ -137,15 +153,16 @@ class SegmentCache:
         )
 
     def _file_of(self, block: Block) -> str:
+        """The block's file, written if it has none, or if it was taken for an idle join's."""
         known = self._names.get(id(block))
-        if known is not None and known[0] is block:
+        if known is not None and known[0] is block and (self.folder / known[1]).exists():
             return known[1]
         return write_block(self.folder, block)
 
     def _mapped(self, name: str, block: Block, state: JoinState, side: Any) -> Block:
         """The block on mapped memory, so that all workers of the host share its pages."""
         known = self._names.get(id(block))
-        if known is not None and known[0] is block:
+        if known is not None and known[0] is block and known[1] == name:
             return block
         mapped = self._read(name, state, side)
         mapped.settled, mapped.derived = block.settled, block.derived
@@ -191,6 +208,16 @@ class SegmentCache:
             if writer and not may_be_alive(writer):
                 return
             time.sleep(LOOK_S)
+
+    def first_to_tell(self, what: str) -> bool:
+        """Whether no worker of this host has said a thing about this join yet."""
+        told = self.folder.parent / what
+        if told.exists():
+            return False
+        with contextlib.suppress(OSError):  # told too often is better than never
+            make_private(self.folder)
+            told.touch()
+        return True
 
     def _sweep(self) -> None:
         """Remove layouts but the newest few, and segments that none of them names.

@@ -29,7 +29,6 @@ from thetajoin.engine.nearest import nearest_window
 from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
 from thetajoin.planner.route_plan import DEFAULT_UNITS, Routing, check_units, choose_route
 from thetajoin.spark.columns import by_position
-from thetajoin.spark.housekeeping import look_after
 from thetajoin.spark.pack import PACKED, packer
 from thetajoin.spark.processor import UnitProcessor
 from thetajoin.spark.session import PROVIDER, ROCKSDB
@@ -83,7 +82,6 @@ def framed(call: JoinCall, left: Any, right: Any, *, streaming: bool) -> JoinCon
 def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: StructType) -> Any:
     """What the units of a join of two streams give out, their numbers among it."""
     require_rocksdb(left.sparkSession)
-    look_after(left.sparkSession)
     rows = packed(left, 0, spec)
     if not spec.self_join:
         rows = rows.union(packed(right, 1, spec))

@@ -8,6 +8,7 @@ token that is new with every update. Everything else can be built from these.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 import uuid
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor
 
 from thetajoin.engine.block import Block, concat_batches
@@ -41,6 +43,7 @@ from thetajoin.window.windows import TimeWindow
 
 METRICS = "__thetajoin_metrics"
 ARRIVALS = b"thetajoin.arrivals"
+_log = logging.getLogger("thetajoin")
 # Units whose join a Python worker keeps at hand.
 REMEMBERED = 256
 # Output rows that are worth a batch of their own.
@@ -174,6 +177,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         # Where every unit sees every row, the first one counts them.
         counts = self._spec.routing.meets or unit == 0
         numbers = metrics(loaded, unit, before, seconds, counts=counts)
+        if numbers["late_rows"] and loaded.cache.first_to_tell("late"):
+            tell_late(numbers["late_rows"])
         yield self._metrics_frame(state, numbers)
 
     def _unpacked(
@@ -453,6 +458,21 @@ def frame(batch: pa.RecordBatch, without: Sequence[int] = ()) -> pd.DataFrame:
 def placed(columns: int) -> list[str]:
     """Names of output columns inside the operator, whatever their own: no two are equal."""
     return [f"c{at}" for at in range(columns)]
+
+
+def tell_late(rows: int) -> None:
+    """Say that rows were lost: in the driver's terminal in local mode, else in executors' logs.
+
+    A listener on the driver would see all of them, and cost it 0.2 s of each micro-batch.
+    """
+    task = TaskContext.get()
+    found = task and task.getLocalProperty("streaming.sql.batchId")
+    _log.warning(
+        "thetajoin: a unit dropped %d rows%s that came behind the watermark. A longer delay in "
+        "withWatermark keeps such rows. This is said once a query; "
+        "query.lastProgress.observedMetrics has late_rows for every micro-batch.",
+        *(rows, f" of micro-batch {found}" if found else ""),
+    )
 
 
 def metrics(
