@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from thetajoin.cli import main
+from thetajoin.errors import ThetaJoinError
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -40,3 +44,47 @@ def refused(run: Run) -> Callable[..., str]:
         return err
 
     return call
+
+
+STREAM_JOB = """
+query = "SELECT a.k, b.k AS j, b.s FROM a, b WHERE a.k < b.k"
+trigger = "{trigger}"
+[sources.a]
+path = "a"
+stream = true
+[sources.b]
+path = "b"
+stream = true
+[window]
+count = 50
+on = "k"
+[sink]
+format = "console"
+"""
+
+
+@pytest.fixture
+def java() -> None:
+    """Skips a test where no Spark can run."""
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    from thetajoin.spark.session import find_java
+
+    try:
+        find_java()
+    except ThetaJoinError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def stream_job(tmp_path: Path, java: None) -> Callable[..., Path]:
+    """Makes a folder with a streaming job of two files; cells look like markup."""
+
+    def make(trigger: str = "available-now") -> Path:
+        table = pa.table({"k": range(30), "s": [f"[red]{at}[/b]" for at in range(30)]})
+        for side in "ab":
+            (tmp_path / side).mkdir()
+            parquet.write_table(table, tmp_path / side / "0.parquet")
+        (tmp_path / "job.toml").write_text(STREAM_JOB.format(trigger=trigger))
+        return tmp_path
+
+    return make

@@ -13,7 +13,6 @@ import pytest
 from thetajoin.cli.demo import DemoConfig, brute_force, is_exact
 from thetajoin.cli.demo_folder import results_folder, write_summary
 from thetajoin.errors import OptionError, ThetaJoinError
-from thetajoin.spark.session import find_java
 
 
 def stream(rows, seed):
@@ -150,12 +149,7 @@ def test_defaults_fill_the_window():
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_whole_demo(tmp_path):
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
-    try:
-        find_java()
-    except ThetaJoinError as error:
-        pytest.skip(str(error))
+def test_the_whole_demo(tmp_path, java):
     command = "import sys; from thetajoin.cli import main; sys.argv[0] = 'thetajoin'; main()"
     options = ["--rows", "3000", "--window", "500", "--batches", "3", "--out", "results"]
     done = subprocess.run(

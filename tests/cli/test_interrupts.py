@@ -13,9 +13,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from thetajoin.errors import ThetaJoinError
-from thetajoin.spark.session import find_java
-
 COMMAND = "import sys; from thetajoin.cli import main; sys.argv[0] = 'thetajoin'; main()"
 STOPPED = "thetajoin: stopped\n"
 
@@ -204,40 +201,9 @@ def test_a_benchmark(tmp_path):
     assert process.end() == (130, STOPPED)
 
 
-def java():
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
-    try:
-        find_java()
-    except ThetaJoinError as error:
-        pytest.skip(str(error))
-
-
-JOB = """
-query = "SELECT a.k, b.k AS j, b.s FROM a, b WHERE a.k < b.k"
-trigger = "100 milliseconds"
-[sources.a]
-path = "a"
-stream = true
-[sources.b]
-path = "b"
-stream = true
-[window]
-count = 50
-on = "k"
-[sink]
-format = "console"
-"""
-
-
 @pytest.fixture
-def job(tmp_path):
-    java()
-    table = pa.table({"k": range(30), "s": [f"[red]{at}[/b]" for at in range(30)]})
-    for side in "ab":
-        (tmp_path / side).mkdir()
-        parquet.write_table(table, tmp_path / side / "0.parquet")
-    (tmp_path / "job.toml").write_text(JOB)
-    return tmp_path
+def job(stream_job):
+    return stream_job("100 milliseconds")
 
 
 @pytest.mark.spark
@@ -274,7 +240,7 @@ def test_twice_in_a_stream(job):
 @pytest.mark.timeout(600)
 def test_a_stream_that_was_stopped_goes_on(job):
     """What is stopped and started again gives each pair once, as if it had never stopped."""
-    text = JOB.replace("count = 50", "count = 1000")
+    text = (job / "job.toml").read_text().replace("count = 50", "count = 1000")
     text = text.replace('format = "console"', 'path = "out"').replace(
         "\n[", '\ncheckpoint = "ck"\n[', 1
     )
@@ -317,8 +283,7 @@ def test_while_spark_starts(job, after):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_demo_twice(tmp_path):
-    java()
+def test_the_demo_twice(tmp_path, java):
     process = Process(tmp_path, "demo", "--rows", 200_000)
     process.wait_for("joining on")
     time.sleep(5)

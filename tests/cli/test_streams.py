@@ -9,26 +9,8 @@ import sys
 
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from thetajoin.cli.streams import _Rows
-from thetajoin.errors import ThetaJoinError
-from thetajoin.spark.session import find_java
-
-JOB = """
-query = "SELECT a.k, b.k AS j, b.s FROM a, b WHERE a.k < b.k"
-[sources.a]
-path = "a"
-stream = true
-[sources.b]
-path = "b"
-stream = true
-[window]
-count = 50
-on = "k"
-[sink]
-format = "console"
-"""
 
 
 class Batch:
@@ -54,21 +36,11 @@ def test_batches_follow_each_other(capsys, form, lines):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_all_rows_as_json(tmp_path):
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
-    try:
-        find_java()
-    except ThetaJoinError as error:
-        pytest.skip(str(error))
-    table = pa.table({"k": range(30), "s": [f"[red]{at}" for at in range(30)]})
-    for side in "ab":
-        (tmp_path / side).mkdir()
-        parquet.write_table(table, tmp_path / side / "0.parquet")
-    (tmp_path / "job.toml").write_text(JOB)
+def test_all_rows_as_json(stream_job):
     command = "import sys; from thetajoin.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", command, "run", "job.toml", "--json"],
-        cwd=tmp_path,
+        cwd=stream_job(),
         capture_output=True,
         text=True,
         check=False,
@@ -78,5 +50,5 @@ def test_all_rows_as_json(tmp_path):
     found = [json.loads(line) for line in done.stdout.splitlines()]
     pairs = sorted((row["k"], row["j"]) for row in found)
     assert pairs == [(a, b) for a in range(30) for b in range(a + 1, 30)]
-    assert {row["s"] for row in found} == {f"[red]{at}" for at in range(1, 30)}
+    assert {row["s"] for row in found} == {f"[red]{at}[/b]" for at in range(1, 30)}
     assert "60 rows in" in done.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from thetajoin.api import (
     self_join_agg,
 )
 from thetajoin.batch.dtypes import unmarked
-from thetajoin.batch.tables import from_table, to_batch
+from thetajoin.batch.tables import Kind, from_table, to_batch
 from thetajoin.calls import more_pairs_than
 from thetajoin.engine.call import JoinCall
 from thetajoin.engine.memory import Size, fitting
@@ -35,6 +35,18 @@ SMALLER = (
 # Rows of a result, and of inputs, that one thread is done with before others could be started.
 _FEW = 4096
 _SMALL = 1 << 18
+
+
+def in_kind(table_of: Callable[[int], Any], kind: Kind) -> Any:
+    """A whole result as the kind of table that was given.
+
+    table_of: makes it, told how often it will be in memory.
+    """
+    # Another library's table is made while Arrow's is still there.
+    table = table_of(1 if kind == "arrow" else 2)
+    if is_spark(table):
+        return table
+    return from_table(table if kind == "pandas" else unmarked(table), kind)
 
 
 @dataclass(frozen=True)
@@ -83,11 +95,7 @@ class LastCall:
 
     def run(self) -> Any:
         """The whole result, of the first table's kind."""
-        # Another library's table is made while Arrow's is still there.
-        table = self.table(1 if self.kind == "arrow" else 2)
-        if is_spark(table):
-            return table
-        return from_table(table if self.kind == "pandas" else unmarked(table), self.kind)
+        return in_kind(self.table, self.kind)
 
     def table(self, copies: int = 1) -> Any:
         """The whole result, as Arrow or a Spark DataFrame; an error if memory has no room for it.

@@ -10,11 +10,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.api import is_spark
-from thetajoin.batch.dtypes import mark_of, unmarked
-from thetajoin.batch.tables import from_table
+from thetajoin.batch.dtypes import mark_of
 from thetajoin.errors import OptionError
 from thetajoin.query.beyond import BeyondError
-from thetajoin.query.call import LastCall
+from thetajoin.query.call import LastCall, in_kind
 from thetajoin.query.columns import schema_of
 from thetajoin.query.rewrite import Rewriter
 from thetajoin.query.tables import Tables
@@ -58,11 +57,7 @@ class WideCall:
 
     def run(self) -> Any:
         """The whole result, of the first table's kind."""
-        # Another library's table is made while Arrow's is still there.
-        table = self.table(1 if self.kind == "arrow" else 2)
-        if is_spark(table):
-            return table
-        return from_table(table if self.kind == "pandas" else unmarked(table), self.kind)
+        return in_kind(self.table, self.kind)
 
     def table(self, copies: int = 1) -> Any:
         """The whole result, as Arrow or a Spark DataFrame; an error if memory has no room for it.
