@@ -18,7 +18,7 @@ from thetajoin.kernels.memory import empty
 from thetajoin.kernels.order import gather, gather_into, step_keys
 from thetajoin.kernels.search import rank_bytes
 from thetajoin.kernels.strings import find_bytes, hash_dictionary
-from thetajoin.kernels.threads import Mapper
+from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.limits import limits
 
 Rows = NDArray[np.int64] | NDArray[np.int32]
@@ -37,7 +37,7 @@ class Interval:
             _tighter(self.low, other.low, np.maximum), _tighter(self.high, other.high, np.minimum)
         )
 
-    def against(self, dictionary: Dictionary | None) -> Interval:
+    def against(self, dictionary: Dictionary | None, mapper: Mapper = ALONE) -> Interval:
         """Itself: integer keys mean the same in every segment."""
         return self
 
@@ -126,16 +126,24 @@ class Dictionary(BytesKey):
         """Strings that are distinct and sorted already."""
         return Dictionary(strings.offsets, strings.data)
 
-    def ranked(self, op: str, key: BytesKey) -> Int64:
+    def ranked(self, op: str, key: BytesKey, mapper: Mapper = ALONE) -> Int64:
         """Keys of strings here: twice the rank if present, odd in between.
 
         Where only equality is asked for, any odd number will do for strings that are not present.
         """
         out = empty(len(key), np.int64)
-        if op in ("=", "!=") and len(key) * limits.passed_over >= len(self):
-            find_bytes((self.offsets, self.data), self._entries, key.offsets, key.data, out)
-        else:
-            rank_bytes(self.offsets, self.data, key.offsets, key.data, out)
+        hashed = op in ("=", "!=") and len(key) * limits.passed_over >= len(self)
+        entries = self._entries if hashed else None
+
+        def rank(piece: tuple[int, int]) -> None:
+            a, b = piece
+            offsets = key.offsets[a : b + 1]
+            if entries is not None:
+                find_bytes((self.offsets, self.data), entries, offsets, key.data, out[a:b])
+            else:
+                rank_bytes(self.offsets, self.data, offsets, key.data, out[a:b])
+
+        mapper(rank, mapper.pieces(len(key)))
         return out
 
     @cached_property
@@ -176,12 +184,12 @@ class BytesInterval:
         """Both at once."""
         return BytesInterval(self.parts + other.parts)
 
-    def against(self, dictionary: Dictionary | None) -> Interval:
+    def against(self, dictionary: Dictionary | None, mapper: Mapper = ALONE) -> Interval:
         """The integer intervals among a segment's ranks."""
         assert dictionary is not None
         result = Interval(None, None)
         for op, key in self.parts:
-            result = result & interval_of(op, dictionary.ranked(op, key))
+            result = result & interval_of(op, dictionary.ranked(op, key, mapper))
         return result
 
     def take(self, rows: Rows) -> BytesInterval:

@@ -133,7 +133,7 @@ class PoJoin(SortedRows):
 
     def spans(self, probe: Probe, mapper: Mapper = ALONE) -> Spans | None:
         """Ranges instead of pairs; None where two sets of equal keys share a hash."""
-        intervals = self._intervals(probe)
+        intervals = self._intervals(probe, mapper)
         runs = self._runs(probe, intervals)
         if len(self.shape.run) > 1:
             checked = self._same_keys(intervals, runs)
@@ -146,8 +146,8 @@ class PoJoin(SortedRows):
         for dim in self._needed(intervals):
             if dim not in self.shape.run:
                 plain = not self.shape.dims[dim].negate
-                kept = self._own_order(dim) if plain else self._ordered(dim)
-                orders[dim] = kept
+                made = self._own_order if plain else self._ordered
+                orders[dim] = made(dim, mapper)
         found: dict[int, Span] = {}
 
         def search(dim: int) -> None:
@@ -185,8 +185,9 @@ class PoJoin(SortedRows):
         choice = self._choose(probe, intervals, needed, runs, *ranges)
         return intervals, runs, ranges, needed, choice
 
-    def _intervals(self, probe: Probe) -> list[Interval]:
-        return [i.against(d) for i, d in zip(probe.intervals, self.dictionaries, strict=True)]
+    def _intervals(self, probe: Probe, mapper: Mapper = ALONE) -> list[Interval]:
+        known = zip(probe.intervals, self.dictionaries, strict=True)
+        return [asked.against(dictionary, mapper) for asked, dictionary in known]
 
     def _needed(self, intervals: list[Interval]) -> tuple[int, ...]:
         """Tested keys that some row of the segment could fail."""

@@ -216,18 +216,18 @@ class SortedRows:
         orders = None if shape.run else partial(_merged_order, parts)
         return cls(shape, keys, rid, orders=orders)
 
-    def _own_order(self, dim: int) -> tuple[Int32, Int64]:
+    def _own_order(self, dim: int, mapper: Mapper = ALONE) -> tuple[Int32, Int64]:
         """The permutation from a further key's order to the primary one, and the sorted values."""
         with self._lock:
             if dim not in self.perm:
-                self.perm[dim], self.sorted[dim] = self._ordered(dim)
+                self.perm[dim], self.sorted[dim] = self._ordered(dim, mapper)
             return self.perm[dim], self.sorted[dim]
 
-    def _ordered(self, dim: int) -> tuple[Int32, Int64]:
+    def _ordered(self, dim: int, mapper: Mapper = ALONE) -> tuple[Int32, Int64]:
         """The order of a tested key, inside each run, and its values in that order."""
-        values = self._column(dim)
-        order = order_of(values) if self.run is None else order_of_both(self.run, values)
-        return order, gather(values, order)
+        values, run = self._column(dim), self.run
+        order = order_of(values, mapper) if run is None else order_of_both(run, values, mapper)
+        return order, gather(values, order, mapper)
 
     def _follows(self, dim: int) -> bool:
         """Whether a tested key goes up with the primary one inside each run."""
