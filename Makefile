@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 PYTHON_OK = $(shell $(PYTHON) -c 'import sys, venv, ensurepip; print("yes" * (sys.version_info >= (3, 11)))' 2>/dev/null)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist load
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist load --durations=25 --durations-min=5
 TOOLS := $(VENV)/.stamp-dev,spark,plot
 
 .DEFAULT_GOAL := test

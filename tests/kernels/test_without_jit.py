@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="already without")
 def test_kernels_pass_their_tests_without_the_compiler() -> None:
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "HYPOTHESIS_PROFILE": "default"}
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "HYPOTHESIS_PROFILE": "quick"}
     environment.pop("PYTEST_XDIST_WORKER", None)
     arguments = ["-q", "-p", "no:cacheprovider", "tests/index"]
     arguments += ["tests/kernels/test_order.py", "tests/kernels/test_runs.py"]
