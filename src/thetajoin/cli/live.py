@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -56,7 +55,6 @@ class LiveLine:
 
     def __init__(self, out: Console) -> None:
         self.totals = Totals()
-        self._ended = threading.Event()
         self._begun = time.monotonic()
         # Rows that are printed to the same terminal go above the line.
         console = out if out.is_terminal else screen(errors=True)
@@ -77,23 +75,6 @@ class LiveLine:
     ) -> None:
         if self._live is not None:
             self._live.stop()
-
-    def listener(self) -> Any:
-        """What Spark tells of each micro-batch; it calls from a thread of its own."""
-        from thetajoin.spark.listener import ProgressListener, read_progress
-
-        totals, ended = self.totals, self._ended
-
-        class Listener(ProgressListener):
-            def onQueryProgress(self, event: Any) -> None:
-                totals.add(read_progress(event.progress))
-
-        return Listener(lambda _: None, lambda _: ended.set())
-
-    def wait(self, seconds: float) -> None:
-        """Wait for the end, but no longer than that."""
-        self._ended.wait(seconds)
-        self.refresh()
 
     def refresh(self) -> None:
         """Show the totals as they are."""

@@ -20,8 +20,7 @@ from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
 
 SHOWN = 20  # rows of a micro-batch that a terminal is shown
-LOOK_S = 0.2  # between looks whether a query has ended; Ctrl-C is heard at once
-LAST_NUMBERS_S = 5  # the last report comes a moment after the end
+LOOK_S = 0.2  # between two pictures of the totals; Ctrl-C is heard at once
 # Spark itself would take a CSV file's names for a row, and all its columns for texts.
 _READ = {"csv": {"header": "true", "inferSchema": "true"}}
 _WRITE = {"csv": {"header": "true"}}
@@ -56,27 +55,26 @@ def open_frames(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
 def run_stream(job: Job, compiled: Callable[[Job], CheckedQuery], console: Console) -> None:
     """Run a streaming job until its streams end or somebody stops it."""
     call = compiled(job)
-    from thetajoin.spark.failures import plain_errors, reason
+    from thetajoin.spark.failures import plain_errors
+    from thetajoin.spark.follow import Follower
 
     closed = threading.Event()
     with LiveLine(console) as live:
         with plain_errors("the streaming query could not start"):
-            found = call.run()
-            found.sparkSession.streams.addListener(live.listener())
-            query = _start(job, found, console, closed)
+            query = _start(job, call.run(), console, closed)
+        follower = Follower(query, live.totals.add)
         try:
-            while query.isActive:
-                live.wait(LOOK_S)
-                if closed.is_set():
-                    raise BrokenPipeError
-            live.wait(LAST_NUMBERS_S)
+            with follower:
+                while not follower.wait(LOOK_S):
+                    live.refresh()
+                    if closed.is_set():
+                        raise BrokenPipeError
         finally:
             after_stopping(_so_far(job, live))
             with suppress(Exception):  # of a Spark that is being stopped as well
                 query.stop()
-    failure = query.exception()
-    if failure is not None:
-        raise ThetaJoinError(f"the streaming query failed: {reason(failure)}")
+    if follower.error is not None:
+        raise ThetaJoinError(f"the streaming query failed: {follower.error}")
     where = "" if job.sink is None else f"; the result is in {job.sink}"
     # Where rows are data, nothing else is to be on stdout.
     telling = console if job.shown == TABLE else screen(errors=True)
