@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -53,12 +53,12 @@ class Totals:
 class LiveLine:
     """The totals on a terminal's last line; nothing in a pipe."""
 
-    def __init__(self, out: Console) -> None:
+    def __init__(self, out: Console, *, silent: bool = False) -> None:
         self.totals = Totals()
         self._begun = time.monotonic()
         # Rows that are printed to the same terminal go above the line.
         console = out if out.is_terminal else screen(errors=True)
-        able = console.is_terminal and not console.is_dumb_terminal
+        able = console.is_terminal and not console.is_dumb_terminal and not silent
         self._live = Live(console=console, auto_refresh=False, transient=True) if able else None
 
     def __enter__(self) -> Self:
@@ -76,13 +76,19 @@ class LiveLine:
         if self._live is not None:
             self._live.stop()
 
+    def add(self, progress: JoinProgress) -> None:
+        """Take in a micro-batch; it is shown with the next refresh."""
+        self.totals.add(progress)
+
     def refresh(self) -> None:
         """Show the totals as they are."""
-        if self._live is None:
-            return
+        if self._live is not None:
+            self._live.update(self.drawn(), refresh=True)
+
+    def drawn(self) -> RenderableType:
+        """What is shown."""
         seconds = time.monotonic() - self._begun
         line = self.totals.line()
         if not self.totals.batches:
             line = "first micro-batch: Python workers start, kernels are compiled"
-        text = Text(f"{line}; {seconds:,.0f} s", style="dim", no_wrap=True, overflow="ellipsis")
-        self._live.update(text, refresh=True)
+        return Text(f"{line}; {seconds:,.0f} s", style="dim", no_wrap=True, overflow="ellipsis")

@@ -36,6 +36,8 @@ class UnitProgress:
     state_bytes: int
     origin: str
     ms: float
+    received: int = 0
+    received_bytes: int = 0
 
     @property
     def cache_hit(self) -> bool:
@@ -178,6 +180,8 @@ def _unit(join: str, numbers: dict[str, Any]) -> UnitProgress:
         state_bytes=numbers.get("state_bytes", 0),
         origin=numbers.get("from", "state"),
         ms=numbers.get("ms", 0.0),
+        received=numbers.get("received", 0),
+        received_bytes=numbers.get("received_bytes", 0),
     )
 
 
