@@ -66,6 +66,7 @@ class Watchers:
 
     subscribers: list[tuple[OnProgress, OnEnd | None]] = field(default_factory=list)
     page: Page | None = None
+    metrics_address: str | None = None
 
     def draw(self, job: Job, query: CheckedQuery) -> None:
         """Have the page show a query's plan."""
@@ -130,6 +131,7 @@ def _metrics(where: str, label: str, opened: Watchers, stack: ExitStack) -> None
     stack.callback(served.stop)
     served.metrics.begin(label)
     _subscribe(opened, label, served.metrics)
+    opened.metrics_address = served.address
     _tell(f"metrics are at {served.address}")
 
 

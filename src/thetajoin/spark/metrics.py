@@ -60,11 +60,11 @@ class Metrics:
     def add(self, query: str, progress: JoinProgress) -> None:
         """Take in a micro-batch."""
         for measure, metric in self._query:
-            _tell(metric.labels(query), measure.kind, measure.of(progress))
+            _tell(metric, measure.kind, measure.of(progress), (query,))
         for unit in progress.units:
+            labels = query, unit.join, str(unit.unit)
             for of_unit, metric in self._unit:
-                labelled = metric.labels(query, unit.join, str(unit.unit))
-                _tell(labelled, of_unit.kind, of_unit.of(unit))
+                _tell(metric, of_unit.kind, of_unit.of(unit), labels)
 
     def end(self, query: str, error: str | None) -> None:
         """Take in that a query has ended."""
@@ -73,15 +73,16 @@ class Metrics:
             self._failures.labels(query).inc()
 
 
-def _tell(metric: Any, kind: Kind, value: float | None) -> None:
-    if value is None:
+def _tell(metric: Any, kind: Kind, value: float | None, labels: tuple[str, ...]) -> None:
+    if value is None:  # a metric with these labels would begin at 0
         return
+    labelled = metric.labels(*labels)
     if kind == "counter":
-        metric.inc(value)
+        labelled.inc(value)
     elif kind == "gauge":
-        metric.set(value)
+        labelled.set(value)
     else:
-        metric.observe(value)
+        labelled.observe(value)
 
 
 def watch(query: Any, metrics: Metrics, name: str | None = None) -> Follower:
