@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 import naive
 import thetajoin as tj
 from spark.harness import Streams, distinct_times, expected, random_batches
-from thetajoin.spark.follow import Follower
+from thetajoin.spark.follow import Follower, Kept
 from thetajoin.spark.listener import JoinProgress, read_progress
 
 REPORT = json.loads((Path(__file__).parents[1] / "cli" / "progress.json").read_text())
@@ -158,6 +159,21 @@ def test_times_sources_and_units_are_read() -> None:
     assert read_progress(json.dumps(REPORT | {"eventTime": none})).watermark is None
 
 
+def test_units_without_work_still_store_what_they_store() -> None:
+    kept, p = Kept(), read_progress(json.dumps(REPORT))
+    both = kept.completed(p)
+    assert (both.state_bytes, both.segments, both.window_rows) == (322_336, 4, 10_000)
+    assert both.imbalance == p.imbalance
+    one = kept.completed(replace(p, units=p.units[:1], state_bytes=161_168, segments=2))
+    assert (one.state_bytes, one.segments, one.window_rows) == (322_336, 4, 10_000)
+    assert one.imbalance == 2  # one of two did all the work
+    none = kept.completed(replace(p, units=(), state_bytes=255_952, segments=0))
+    assert (none.state_bytes, none.segments, none.imbalance) == (322_336, 4, None)
+    # Of a restarted query nothing is known before its units have worked.
+    again = replace(p, units=(), state_bytes=255_952, run="another")
+    assert kept.completed(again).state_bytes == 255_952
+
+
 @pytest.mark.spark
 def test_a_real_query_is_followed_to_its_end(streams: Streams) -> None:
     batches = distinct_times(random_batches(15, batches=3), 15)
@@ -170,6 +186,9 @@ def test_a_real_query_is_followed_to_its_end(streams: Streams) -> None:
     run = streams.wait(query)
     assert follower.error is None
     assert [p.batch for p in seen] == [0, 1, 2]
-    assert seen == [read_progress(report) for report in run.progress]
+    reports = [read_progress(report) for report in run.progress]
+    assert [(p.matches, p.input_rows, p.units) for p in seen] == [
+        (p.matches, p.input_rows, p.units) for p in reports
+    ]
     assert sum(p.matches for p in seen) == sum(run.ids.values())
     assert run.ids == expected(batches, PRED)[0]

@@ -79,7 +79,9 @@ def test_the_endpoint_has_the_numbers_of_the_micro_batches(endpoint: metrics.End
 
 
 def test_what_is_not_known_is_not_told(endpoint: metrics.Endpoint) -> None:
-    endpoint.metrics.add("job", progress(0, watermark=None, units=(), output_rows=None))
+    endpoint.metrics.add(
+        "job", progress(0, watermark=None, units=(), imbalance=None, output_rows=None)
+    )
     names = {name for name, _ in scraped(endpoint)}
     assert "thetajoin_input_rows_total" in names
     # A watermark of 0 would look as if it were decades behind.

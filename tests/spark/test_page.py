@@ -191,6 +191,15 @@ def test_a_feed_tells_everything_to_who_missed_something() -> None:
     assert feed.after(number)[2]
 
 
+def test_the_picture_keeps_the_units_of_the_last_micro_batch_with_rows() -> None:
+    feed = Feed()
+    feed.add(progress(0))
+    feed.add(progress(1, units=(), input_rows=0))
+    told = json.loads(feed.everything())
+    assert told["batch"]["number"] == 1
+    assert [unit["unit"] for unit in told["batch"]["units"]] == [0, 1]
+
+
 def test_stopping_ends_the_connections(page: Page) -> None:
     tab = Listener(page)
     tab.next()

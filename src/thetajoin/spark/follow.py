@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 from thetajoin.spark.failures import reason
-from thetajoin.spark.listener import JoinProgress, read_progress
+from thetajoin.spark.listener import JoinProgress, UnitProgress, imbalance, read_progress
 
 EVERY_S = 0.5
 TRIES = 3  # looks that may fail before a query is given up
@@ -22,6 +23,31 @@ TRIES = 3  # looks that may fail before a query is given up
 _log = logging.getLogger(__name__)
 OnProgress = Callable[[JoinProgress], None]
 OnEnd = Callable[[str | None], None]
+
+
+class Kept:
+    """What each unit of a query has stored when it was last heard of."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._units: dict[tuple[str, int], UnitProgress] = {}
+
+    def completed(self, progress: JoinProgress) -> JoinProgress:
+        """The progress with what all units store, also those that had nothing to do."""
+        if progress.run != self._run:
+            self._run, self._units = progress.run, {}
+        self._units |= {(unit.join, unit.unit): unit for unit in progress.units}
+        units = self._units.values()
+        if not units:
+            return progress
+        return replace(
+            progress,
+            window_rows=sum(unit.window_left + unit.window_right for unit in units),
+            state_bytes=sum(unit.state_bytes for unit in units),
+            index_bytes=sum(unit.index_bytes for unit in units),
+            segments=sum(unit.segments for unit in units),
+            imbalance=imbalance(progress.units, len(units)),
+        )
 
 
 class Follower:
@@ -36,6 +62,9 @@ class Follower:
     the last hundred (`spark.sql.streaming.numRecentProgressUpdates`); `missed` counts those that
     were no longer there. Calls come from the follower's thread. What a subscriber raises is logged,
     and changes nothing for the query or for other subscribers.
+
+    What the query stores (`window_rows`, `state_bytes`, `index_bytes`, `segments`) is that of all
+    units, those that had nothing to do in a micro-batch included; `imbalance` counts them too.
     """
 
     def __init__(
@@ -51,8 +80,9 @@ class Follower:
         self._query, self._every = query, every
         self._subscribers: list[tuple[OnProgress | None, OnEnd | None]] = []
         self._last: tuple[str, int, str] | None = None  # run, micro-batch, when it began
+        self._kept = Kept()
         self._leave, self._ended = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="thetajoin-follow", daemon=True)
+        self.thread = threading.Thread(target=self._follow, name="thetajoin-follow", daemon=True)
         self.subscribe(on_progress, on_end)
 
     def subscribe(self, on_progress: OnProgress | None, on_end: OnEnd | None = None) -> None:
@@ -61,14 +91,14 @@ class Follower:
 
     def start(self) -> Self:
         """Begin to follow."""
-        self._thread.start()
+        self.thread.start()
         return self
 
     def stop(self) -> None:
         """Look a last time, and follow no longer; the query goes on."""
         self._leave.set()
-        if self._thread.ident is not None:
-            self._thread.join(timeout=5)
+        if self.thread.ident is not None:
+            self.thread.join(timeout=5)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the query's end, but no longer than that; whether it has ended."""
@@ -96,7 +126,7 @@ class Follower:
         follows = batch == 0 if before is None else batch - before in (0, 1)
         for report in [newest] if follows else self._recent(newest):
             self._last = _key(report)
-            progress = read_progress(report)
+            progress = self._kept.completed(read_progress(report))
             for on_progress, _ in self._subscribers:
                 _call(on_progress, progress)
 

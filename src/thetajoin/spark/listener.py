@@ -61,7 +61,8 @@ class JoinProgress:
     `window_rows` counts what the units store together: outer, semi and anti joins keep one side in
     every unit. `late_rows` came behind the watermark and were dropped; `null_times` had no time.
     `began`, `watermark` and `newest_event` are seconds since 1970; the latter two are None where
-    there is no watermark yet. `output_rows` is None where the sink does not count them.
+    there is no watermark yet. `output_rows` is None where the sink does not count them. `imbalance`
+    is the busiest unit's time over the mean. Units that had nothing to do are not among `units`.
     """
 
     batch: int
@@ -89,19 +90,8 @@ class JoinProgress:
     output_rows: int | None = None
     sources: tuple[SourceProgress, ...] = ()
     sink: str = ""
-
-    @property
-    def segments(self) -> int:
-        """Segments that all units keep."""
-        return sum(unit.segments for unit in self.units)
-
-    @property
-    def imbalance(self) -> float | None:
-        """The busiest unit's milliseconds over the mean of those that had rows."""
-        total = sum(unit.ms for unit in self.units)
-        if total <= 0:
-            return None
-        return max(unit.ms for unit in self.units) * len(self.units) / total
+    segments: int = 0
+    imbalance: float | None = None
 
 
 def read_progress(progress: Any) -> JoinProgress:
@@ -147,7 +137,15 @@ def read_progress(progress: Any) -> JoinProgress:
         output_rows=written if isinstance(written, int) and written >= 0 else None,
         sources=tuple(_source(source) for source in given.get("sources") or []),
         sink=sink.get("description") or "",
+        segments=sum(unit.segments for unit in units),
+        imbalance=imbalance(units, len(units)),
     )
+
+
+def imbalance(units: tuple[UnitProgress, ...], number: int) -> float | None:
+    """The busiest unit's time over the mean of `number` units, those without work included."""
+    total = sum(unit.ms for unit in units)
+    return max(unit.ms for unit in units) * number / total if total > 0 else None
 
 
 def unit_numbers(progress: Any) -> list[tuple[str, dict[str, Any]]]:

@@ -49,7 +49,10 @@ class Feed:
         with self._lock:
             thinned = self._history.thinned
             point = self._history.add(progress)
+            # A micro-batch that only moves the watermark has no units: the picture keeps the last.
+            units = [] if self._batch is None else self._batch["units"]
             self._batch = _batch(progress)
+            self._batch["units"] = self._batch["units"] or units
             self._status = RUNNING
             self._tell(point, whole=thinned != self._history.thinned)
         if time.monotonic() - self._saved > SAVE_S:
