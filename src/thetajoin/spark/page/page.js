@@ -129,93 +129,105 @@ function shown() {
   const from = all.at(-1).at - range;
   return all.filter(p => p.at >= from);
 }
+const CLASSES = ["one", "two"];
+const HEIGHT = 150, RIGHT = 4, TOP = 8, BOTTOM = 20;
+const largest = (points, f) => Math.max(0, ...points.map(f).filter(v => v != null));
+
 function chart(spec, points, width) {
-  const height = 150, right = 4, top = 8, bottom = 20;
-  const svg = draw("svg", {viewBox: `0 0 ${width} ${height}`, role: "img"});
-  let lines = spec.lines;
-  const largest = f => Math.max(0, ...points.map(f).filter(v => v != null));
+  const svg = draw("svg", {viewBox: `0 0 ${width} ${HEIGHT}`, role: "img"});
+  const [one, two] = spec.lines;
   // A line that dwarfs the other would hide what happens in it.
-  const alone = spec.apart && largest(lines[1][1]) > spec.apart * Math.max(largest(lines[0][1]), 1);
-  if (alone) lines = lines.slice(0, 1);
-  const mark = spec.mark && spec.mark();
-  const most = Math.max(...lines.map(line => largest(line[1])), mark ? mark[1] : 0);
-  const known = points.some(p => lines.some(line => line[1](p) != null));
-  svg.setAttribute("aria-label", spec.name + ": " +
-    lines.map(([name, f]) => `${name} ${spec.show(points.length ? f(points.at(-1)) : null)}`).join(", "));
+  const alone = spec.apart && largest(points, two[1]) > spec.apart * Math.max(largest(points, one[1]), 1);
+  const lines = alone ? [one] : spec.lines, mark = spec.mark && spec.mark();
   const head = [make("span", {class: "name"}, spec.name)];
-  const classes = ["one", "two"];
-  if (lines.length > 1 || spec.apart)
-    lines.forEach(([name], at) => head.push(make("span", {class: "legend " + classes[at]}, name)));
+  if (spec.lines.length > 1)
+    lines.forEach(([name], at) => head.push(make("span", {class: "legend " + CLASSES[at]}, name)));
   if (mark) head.push(make("span", {class: "legend mark"}, mark[0]));
   if (alone) head.push(make("span", {class: "legend none"}, `the clock is ${duration(points.at(-1).age)} ahead`));
   const card = make("div", {class: "chart"}, make("div", {class: "head"}, ...head), svg);
-  if (!known) {
-    svg.append(draw("text", {class: "empty", x: width / 2, y: height / 2, "text-anchor": "middle"},
+  const newest = f => spec.show(points.length ? f(points.at(-1)) : null);
+  svg.setAttribute("aria-label", `${spec.name}: ` + lines.map(([name, f]) => `${name} ${newest(f)}`).join(", "));
+  if (!points.some(p => lines.some(line => line[1](p) != null))) {
+    svg.append(draw("text", {class: "empty", x: width / 2, y: HEIGHT / 2, "text-anchor": "middle"},
       points.length ? "nothing to show for this query" : "waiting for the first micro-batch"));
     return card;
   }
-  const begin = points[0].at - (points.length === 1 ? 1 : 0), end = points.at(-1).at;
-  const gap = Math.max(step(most || 1, spec.time), spec.least || 0), high = Math.max(gap, Math.ceil(most / gap - 1e-9) * gap);
-  const ticks = Math.round(high / gap), label = at => spec.show(at * gap) + (spec.unit || "");
-  const labels = Array.from({length: ticks + 1}, (_, at) => label(at));
+  const scale = scales(spec, points, lines, mark, width);
+  drawAxes(svg, scale, points);
+  if (mark) svg.append(draw("line",
+    {class: "mark", x1: scale.left, x2: width - RIGHT, y1: scale.y(mark[1]), y2: scale.y(mark[1])}));
+  for (let at = lines.length - 1; at >= 0; at--) // the first on top
+    spec.bars ? drawBars(svg, scale, points, lines[at][1]) : drawLine(svg, scale, points, lines[at][1], at, spec.area);
+  if (cursor != null) drawCursor(card, svg, scale, points, spec, lines);
+  svg.addEventListener("pointermove", event => {
+    const place = svg.getBoundingClientRect();
+    cursor = scale.time((event.clientX - place.left) / place.width * width);
+    soon();
+  });
+  return card;
+}
+function scales(spec, points, lines, mark, width) {
+  const most = Math.max(...lines.map(line => largest(points, line[1])), mark ? mark[1] : 0);
+  const gap = Math.max(step(most || 1, spec.time), spec.least || 0);
+  const ticks = Math.max(1, Math.ceil(most / gap - 1e-9));
+  const labels = Array.from({length: ticks + 1}, (_, at) => spec.show(at * gap) + (spec.unit || ""));
   const left = 10 + 6.1 * Math.max(...labels.map(text => text.length));
-  const x = t => left + (t - begin) / (end - begin || 1) * (width - left - right);
-  const y = v => height - bottom - v / high * (height - top - bottom);
-  for (let at = 0; at <= ticks; at++) {
+  const begin = points[0].at - (points.length === 1 ? 1 : 0), end = points.at(-1).at;
+  const across = width - left - RIGHT, span = end - begin || 1;
+  return {
+    width, left, labels, begin, end, gap,
+    x: t => left + (t - begin) / span * across,
+    y: v => HEIGHT - BOTTOM - v / (ticks * gap) * (HEIGHT - TOP - BOTTOM),
+    time: x => begin + (x - left) / across * span,
+  };
+}
+function drawAxes(svg, {width, left, labels, begin, end, gap, x, y}, points) {
+  labels.forEach((text, at) => {
     const level = y(at * gap);
-    svg.append(draw("line", {class: at ? "grid" : "base", x1: left, x2: width - right, y1: level, y2: level}));
-    svg.append(draw("text", {x: left - 6, y: level + 4, "text-anchor": "end"}, labels[at]));
-  }
+    svg.append(
+      draw("line", {class: at ? "grid" : "base", x1: left, x2: width - RIGHT, y1: level, y2: level}),
+      draw("text", {x: left - 6, y: level + 4, "text-anchor": "end"}, text));
+  });
   const places = width > 420 ? [0, 1 / 3, 2 / 3, 1] : [0, .5, 1];
   places.forEach((share, at) => {
     const anchor = at === 0 ? "start" : at === places.length - 1 ? "end" : "middle";
     const t = begin + share * (end - begin);
-    svg.append(draw("text", {x: x(t), y: height - 4, "text-anchor": anchor}, clock(t, end - begin)));
+    svg.append(draw("text", {x: x(t), y: HEIGHT - 4, "text-anchor": anchor}, clock(t, end - begin)));
   });
   for (let at = 1; at < points.length; at++)
     if (points[at].run !== points[at - 1].run) {
       const t = x((points[at].at + points[at - 1].at) / 2);
-      const line = draw("line", {class: "restart", x1: t, x2: t, y1: top, y2: height - bottom});
+      const line = draw("line", {class: "restart", x1: t, x2: t, y1: TOP, y2: HEIGHT - BOTTOM});
       line.append(draw("title", {}, "restart"));
       svg.append(line);
     }
-  if (mark) svg.append(draw("line", {class: "mark", x1: left, x2: width - right, y1: y(mark[1]), y2: y(mark[1])}));
-  lines.map((line, at) => at).reverse().forEach(at => {
-    const f = lines[at][1];
-    if (spec.bars) {
-      for (const p of points) if (f(p)) {
-        svg.append(draw("rect", {class: "bar", x: x(p.at) - 1.5, width: 3, y: y(f(p)), height: y(0) - y(f(p))}));
-      }
-      return;
+}
+function drawBars(svg, {x, y}, points, f) {
+  for (const p of points.filter(f))
+    svg.append(draw("rect", {class: "bar", x: x(p.at) - 1.5, width: 3, y: y(f(p)), height: y(0) - y(f(p))}));
+}
+function drawLine(svg, {x, y}, points, f, at, area) {
+  for (const part of pieces(points, f)) {
+    const path = "M" + part.map(p => `${x(p.at).toFixed(1)},${y(f(p)).toFixed(1)}`).join("L");
+    if (part.length === 1) {
+      svg.append(draw("circle", {class: CLASSES[at], cx: x(part[0].at), cy: y(f(part[0])), r: 2.5}));
+      continue;
     }
-    for (const part of pieces(points, f)) {
-      const path = "M" + part.map(p => `${x(p.at).toFixed(1)},${y(f(p)).toFixed(1)}`).join("L");
-      if (part.length === 1) {
-        svg.append(draw("circle", {class: classes[at], cx: x(part[0].at), cy: y(f(part[0])), r: 2.5}));
-        continue;
-      }
-      if (spec.area && at === 0)
-        svg.append(draw("path", {class: "area", d: `${path}L${x(part.at(-1).at)},${y(0)}L${x(part[0].at)},${y(0)}Z`}));
-      svg.append(draw("path", {class: classes[at], d: path}));
-    }
-  });
-  if (cursor != null) {
-    const near = points.reduce((a, p) => Math.abs(p.at - cursor) < Math.abs(a.at - cursor) ? p : a);
-    svg.append(draw("line", {class: "cursor", x1: x(near.at), x2: x(near.at), y1: top, y2: height - bottom}));
-    const tip = make("div", {class: "tip"}, clock(near.at, 0));
-    lines.forEach(([, f], at) => {
-      const value = spec.show(f(near)) + (spec.unit && f(near) != null ? spec.unit : "");
-      tip.append(make("b", {class: classes[at]}, value));
-    });
-    card.append(tip);
+    if (area && at === 0)
+      svg.append(draw("path", {class: "area", d: `${path}L${x(part.at(-1).at)},${y(0)}L${x(part[0].at)},${y(0)}Z`}));
+    svg.append(draw("path", {class: CLASSES[at], d: path}));
   }
-  svg.addEventListener("pointermove", event => {
-    const box = svg.getBoundingClientRect();
-    const share = ((event.clientX - box.left) / box.width * width - left) / (width - left - right);
-    cursor = begin + share * (end - begin);
-    soon();
+}
+function drawCursor(card, svg, {x}, points, spec, lines) {
+  const near = points.reduce((a, p) => Math.abs(p.at - cursor) < Math.abs(a.at - cursor) ? p : a);
+  svg.append(draw("line", {class: "cursor", x1: x(near.at), x2: x(near.at), y1: TOP, y2: HEIGHT - BOTTOM}));
+  const tip = make("div", {class: "tip"}, clock(near.at, 0));
+  lines.forEach(([, f], at) => {
+    const value = spec.show(f(near)) + (spec.unit && f(near) != null ? spec.unit : "");
+    tip.append(make("b", {class: CLASSES[at]}, value));
   });
-  return card;
+  card.append(tip);
+  card.classList.add("pointed");
 }
 // Stretches of points that one line goes through: none across a restart or a missing value.
 function pieces(points, f) {
@@ -339,7 +351,7 @@ function showErrors() {
   const {errors} = whole;
   $("errors").hidden = !errors.length;
   $("errors").replaceChildren(...errors.slice(-5).reverse().map(([at, text]) =>
-    make("div", {}, make("time", {}, clock(at, 3e5)), text)));
+    make("div", {}, make("time", {}, new Date(at * 1000).toLocaleString("en-GB")), text)));
 }
 
 // Drawing, when there is something new and somebody to see it.
@@ -382,18 +394,40 @@ $("theme").addEventListener("click", () => {
 // tells the others.
 
 const named = (fields, values) => Object.fromEntries(fields.map((name, at) => [name, values[at]]));
+let newest = -1; // the number of the last message that this tab has heard of
 function take({kind, text}) {
   if (kind === "lost") connected = false;
   else {
     const told = JSON.parse(text);
-    if (kind === "whole") whole = {...told, points: told.points.map(p => named(told.fields, p))};
-    else if (whole && told.number > whole.number) {
-      if (told.point) whole.points.push(named(whole.fields, told.point));
-      whole = {...whole, ...told, picture: whole.picture, points: whole.points, fields: whole.fields};
-    }
     connected = true;
+    if (kind === "whole") begin(told);
+    else {
+      newest = told.number;
+      if (whole && told.number === whole.number + 1) follow(told);
+      else if (!whole || told.number > whole.number) ask(); // a message was missed
+    }
   }
   soon();
+}
+function begin(told) {
+  newest = told.number;
+  whole = {...told, points: told.points.map(p => named(told.fields, p))};
+}
+function follow(told) {
+  if (told.point) whole.points.push(named(whole.fields, told.point));
+  whole = {...whole, ...told};
+}
+let asking = false;
+function ask() {
+  if (asking) return;
+  asking = true;
+  fetch("state").then(found => found.json()).then(told => {
+    asking = false;
+    if (told.number < newest) setTimeout(ask, 300); // older than what has come meanwhile
+    else begin(told);
+    connected = true;
+    soon();
+  }).catch(() => { asking = false; });
 }
 const others = new BroadcastChannel("news");
 others.onmessage = event => take(event.data);
@@ -409,5 +443,5 @@ function listen() {
 }
 if (navigator.locks) {
   navigator.locks.request("listener", () => { listen(); return new Promise(() => {}); });
-  fetch("state").then(found => found.text()).then(text => take({kind: "whole", text})).catch(() => {});
+  ask();
 } else listen();
