@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import socket
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from spark.progresses import BASE, progress
 from thetajoin.cli.jobs import Job, SourceSpec, read_job
 from thetajoin.cli.watch_view import WatchView
 from thetajoin.cli.watching import Watching, picture, watchers
+from thetajoin.errors import OptionError
 
 JOB = """
 query = "SELECT a.k, b.k AS j FROM a, b WHERE a.k < b.k"
@@ -121,7 +123,7 @@ def test_a_missing_extra_is_named(
 def test_the_log_is_an_object_a_micro_batch(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with watchers(Watching(log="json"), read_job(job)) as told:
         [(add, end)] = told.subscribers
-        assert end is not None
+        told.ended = True
         add(progress(7))
         add(progress(9))
         end('it "broke"\n\x1b[31m')
@@ -151,6 +153,19 @@ def test_a_collector_that_is_not_there_is_told_once_and_without_its_password(
     assert "secret" not in err
 
 
+def test_everyone_is_told_of_the_end_once(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for error, known in ((OptionError("it did not start"), "it did not start"), (None, None)):
+        with suppress(OptionError), watchers(Watching(log="json"), read_job(job)) as told:
+            if error is not None:
+                raise error
+            told.end(None)
+        [line] = capsys.readouterr().err.splitlines()
+        assert (json.loads(line)["event"], json.loads(line)["error"]) == ("end", known)
+    with pytest.raises(KeyboardInterrupt), watchers(Watching(log="json"), read_job(job)):
+        raise KeyboardInterrupt
+    assert json.loads(capsys.readouterr().err)["event"] == "end"
+
+
 def test_the_full_view_has_all_numbers() -> None:
     file = StringIO()
     console = Console(file=file, force_terminal=True, width=140, height=40, color_system=None)
@@ -176,8 +191,6 @@ def test_the_full_view_has_all_numbers() -> None:
 
 
 def test_a_plan_that_cannot_be_explained_is_drawn_as_far_as_it_is_known(job: Path) -> None:
-    from thetajoin.errors import OptionError
-
     class Query:
         def explain(self) -> Any:
             raise OptionError("the query has 2 inequality joins, and a plan is of one")

@@ -132,6 +132,7 @@ def test_history_survives_a_reload(browser: Any, page: Page) -> None:
     until(lambda: "trigger" in text(browser, ".legend"))
 
 
+@pytest.mark.slow
 def test_ten_tabs_all_get_the_news_and_one_may_close(browser: Any, page: Page) -> None:
     """A browser opens six connections to a server, so ten tabs must not need ten."""
     page.feed.add(progress(0))

@@ -157,17 +157,22 @@ def test_tabs_that_close_or_do_not_read_harm_nobody(page: Page) -> None:
 
 
 def test_more_connections_than_there_may_be_are_refused(page: Page) -> None:
+    tab = Listener(page)
+    tab.next()
     held = [socket.create_connection(("127.0.0.1", page.port)) for _ in range(120)]
-    for one in held:
-        one.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
     answers = []
     for one in held:
         one.settimeout(10)
+        one.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answers.append(one.recv(12))
-        one.close()
     assert b"HTTP/1.1 503" in answers
-    assert b"HTTP/1.1 200" in answers
     page.feed.add(progress(0))
+    assert tab.next()[1]["totals"]["batches"] == 1  # who was there before goes on
+    for one in held:
+        one.close()
+    end = time.monotonic() + 10
+    while asked(page, "/state")[0] == 503:
+        assert time.monotonic() < end
 
 
 def test_a_feed_tells_everything_to_who_missed_something() -> None:
@@ -185,9 +190,10 @@ def test_a_feed_tells_everything_to_who_missed_something() -> None:
         feed.add(progress(later))
     assert feed.after(number)[2]
     # Older points have become fewer: who has the former ones gets all.
-    for later in range(KEPT + 10, NEWEST + OLDER + 1):
-        number = feed.after(-1)[0]
+    for later in range(KEPT + 10, NEWEST + OLDER):
         feed.add(progress(later))
+    number = feed.after(-1)[0]
+    feed.add(progress(NEWEST + OLDER))
     assert feed.after(number)[2]
 
 

@@ -64,7 +64,8 @@ NOBODY = Watching()
 class Watchers:
     """All that is told, once it has been opened."""
 
-    subscribers: list[tuple[OnProgress, OnEnd | None]] = field(default_factory=list)
+    subscribers: list[tuple[OnProgress, OnEnd]] = field(default_factory=list)
+    ended: bool = False
     page: Page | None = None
     metrics_address: str | None = None
 
@@ -75,8 +76,16 @@ class Watchers:
 
     def follow(self, follower: Follower) -> None:
         """Be told by a follower from now on."""
-        for on_progress, on_end in self.subscribers:
-            follower.subscribe(on_progress, on_end)
+        for on_progress, _ in self.subscribers:
+            follower.subscribe(on_progress)
+        follower.subscribe(None, self.end)
+
+    def end(self, error: str | None) -> None:
+        """Have everyone told that it is over, once."""
+        if not self.ended:
+            self.ended = True
+            for _, on_end in self.subscribers:
+                on_end(error)
 
 
 @contextmanager
@@ -94,7 +103,13 @@ def watchers(watching: Watching, job: Job) -> Iterator[Watchers]:
             _telemetry(watching.otlp, label, opened, stack)
         if watching.log is not None:
             opened.subscribers.append((_log_progress(label), _log_end(label)))
-        yield opened
+        try:
+            yield opened
+        except ThetaJoinError as error:
+            opened.end(str(error))
+            raise
+        finally:
+            opened.end(None)  # somebody has stopped it
 
 
 def _needs(extra: str, what: str) -> OptionError:

@@ -32,6 +32,7 @@ from thetajoin.spark.measures import (
 )
 
 EVERY_S = 10.0
+TIMEOUT_S = 3.0  # a collector that is not there must not hold up the end of a job
 
 
 class Telemetry:
@@ -109,5 +110,5 @@ def otlp(address: str) -> MetricReader:
     """
     at = address.rstrip("/")
     whole = at if at.endswith("/v1/metrics") else f"{at}/v1/metrics"
-    exporter = OTLPMetricExporter(endpoint=whole)
+    exporter = OTLPMetricExporter(endpoint=whole, timeout=TIMEOUT_S)
     return PeriodicExportingMetricReader(exporter, export_interval_millis=EVERY_S * 1000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
 from collections import deque
@@ -19,6 +20,7 @@ from thetajoin.spark.page.picture import Picture
 KEPT = 100  # messages for who was too slow to get them at once
 SAVE_S = 10.0  # between two writes of the history's file
 STARTING, RUNNING, ENDED, FAILED = "starting", "running", "ended", "failed"
+_SECRET = re.compile(r'://[^/@\s"\\]+@')
 _FIELDS = tuple(field.name for field in fields(Point))
 
 _log = logging.getLogger(__name__)
@@ -133,7 +135,12 @@ def _values(point: Point) -> list[Any]:
 
 
 def _encoded(message: dict[str, Any]) -> bytes:
-    return json.dumps(message, separators=(",", ":")).encode()
+    """A message as a line of JSON; addresses in it are without the password they may have.
+
+    >>> _encoded({"sink": "jdbc://me:secret@host/db"})
+    b'{"sink":"jdbc://***@host/db"}'
+    """
+    return _SECRET.sub("://***@", json.dumps(message, separators=(",", ":"))).encode()
 
 
 def _batch(p: JoinProgress) -> dict[str, Any]:
