@@ -131,6 +131,18 @@ def test_the_examples_use_metrics_that_exist(endpoint: metrics.Endpoint) -> None
     assert all(panel["targets"] for panel in board["panels"] if panel["type"] != "row")
 
 
+def test_the_page_lists_every_metric(endpoint: metrics.Endpoint) -> None:
+    endpoint.metrics.begin("job")
+    endpoint.metrics.add("job", progress(0))
+    page = (EXAMPLES.parents[1] / "docs" / "monitoring.md").read_text()
+    listed = set(re.findall(r"^\| `(thetajoin_\w+)`", page, re.MULTILINE))
+    ends = r"_(created|bucket|count|sum)$"
+    known = {name if listed & {name} else re.sub(ends, "", name) for name, _ in scraped(endpoint)}
+    counted = {name.removesuffix("_total") for name in listed}
+    assert listed <= known
+    assert {name.removesuffix("_total") for name in known} == counted
+
+
 # OpenTelemetry.
 
 
