@@ -18,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 JOINS, TRIAL, MACHINE = "Join", "Try it", "This machine"
+STREAMS = "Streams"
 
 
 class Format(StrEnum):
@@ -61,6 +62,32 @@ _TABLES = typer.Option(
 _JOB_HELP = "A query, a .sql file, a job file (.toml), or - for a query that is piped in."
 _OVERWRITE = "Replace what is there."
 _SEED = "The same seed gives the same rows."
+_PORT = typer.Option(
+    "--port",
+    min=0,
+    max=65_535,
+    metavar="PORT",
+    rich_help_panel=STREAMS,
+    help="The page's port: 4050 or any free one unless told.",
+)
+_METRICS = typer.Option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    rich_help_panel=STREAMS,
+    help="Serve metrics for Prometheus, on loopback unless HOST is given.",
+)
+_OTLP = typer.Option(
+    "--otlp",
+    metavar="URL",
+    rich_help_panel=STREAMS,
+    help="Send metrics to an OpenTelemetry collector, such as http://localhost:4318.",
+)
+_LOG = typer.Option(
+    "--log",
+    metavar="json",
+    rich_help_panel=STREAMS,
+    help="Write one JSON object a micro-batch to stderr.",
+)
 
 
 @app.command(rich_help_panel=JOINS)
@@ -95,6 +122,22 @@ def run(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help=_OVERWRITE)] = False,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page", rich_help_panel=STREAMS, help="Serve a live page on this machine (loopback)."
+        ),
+    ] = False,
+    port: Annotated[int | None, _PORT] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", rich_help_panel=STREAMS, help="Show more than one line on the terminal."
+        ),
+    ] = False,
+    metrics: Annotated[str | None, _METRICS] = None,
+    otlp: Annotated[str | None, _OTLP] = None,
+    log: Annotated[str | None, _LOG] = None,
 ) -> None:
     """Run a query over files, or a job file over files and streams.
 
@@ -111,13 +154,39 @@ def run(
       thetajoin run job.toml
     """
     from thetajoin.cli.run import job_of, run_job
+    from thetajoin.cli.watching import Watching
     from thetajoin.errors import OptionError
 
     if json and form not in (None, Format.json):
         raise OptionError(f"--json and --format {form} contradict each other: leave one out")
     wanted = "json" if json else None if form is None else form.value
     given = job_of(job, table or [], out, form=wanted, limit=limit, overwrite=overwrite)
-    run_job(given, screen())
+    asked = Watching(page or port is not None, port, metrics, otlp, log, watch)
+    run_job(given, screen(), asked)
+
+
+@app.command(rich_help_panel=JOINS)
+def dashboard(
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="A job file over streams.", show_default=False)
+    ],
+    port: Annotated[int | None, _PORT] = None,
+    metrics: Annotated[str | None, _METRICS] = None,
+    otlp: Annotated[str | None, _OTLP] = None,
+    log: Annotated[str | None, _LOG] = None,
+) -> None:
+    """Run a streaming job with a live page: the same as thetajoin run JOB --page.
+
+    The address of the page is printed. It is served on this machine only.
+
+    Example:
+
+      thetajoin dashboard job.toml --port 8080
+    """
+    from thetajoin.cli.run import job_of, run_job
+    from thetajoin.cli.watching import Watching
+
+    run_job(job_of(job), screen(), Watching(True, port, metrics, otlp, log))
 
 
 @app.command(rich_help_panel=JOINS)

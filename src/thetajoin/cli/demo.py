@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -125,13 +124,9 @@ def _join(
 ) -> tuple[list[JoinProgress], float]:
     """Run the query to the end of its streams; its numbers batch by batch, and its seconds."""
     import thetajoin as tj
-    from thetajoin.spark.failures import reason
-    from thetajoin.spark.listener import ProgressListener
+    from thetajoin.spark.follow import Follower
 
     seen: list[JoinProgress] = []
-    ended = threading.Event()
-    listener = ProgressListener(seen.append, lambda _: ended.set())
-    spark.streams.addListener(listener)
     left, right = (
         spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
         for folder in folders
@@ -146,19 +141,16 @@ def _join(
         .trigger(availableNow=True)
         .start()
     )
+    follower = Follower(query, lambda p: seen.append(p) if p.units else None)
     try:
-        with LiveView(console, seen, config.batches) as refresh:
-            while query.isActive:
-                ended.wait(0.25)
+        with LiveView(console, seen, config.batches) as refresh, follower:
+            while not follower.wait(0.25):
                 refresh()
-            ended.wait(10)  # the last numbers come a moment after the end
             refresh()
     finally:
         query.stop()
-        spark.streams.removeListener(listener)
-    failure = query.exception()
-    if failure is not None:
-        raise ThetaJoinError(f"the streaming query failed: {reason(failure)}")
+    if follower.error is not None:
+        raise ThetaJoinError(f"the streaming query failed: {follower.error}")
     return seen, time.perf_counter() - begun
 
 

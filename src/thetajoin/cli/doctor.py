@@ -35,6 +35,9 @@ OTHERS = {
     "polars": "Polars tables in and out",
     "duckdb": "DuckDB relations as inputs, a peer in benchmarks",
     "matplotlib": "the demo's and the benchmarks' plots: pip install 'thetajoin[plot]'",
+    "uvicorn": "the live page of a stream: pip install 'thetajoin[page]'",
+    "prometheus-client": "metrics for Prometheus: pip install 'thetajoin[metrics]'",
+    "opentelemetry-sdk": "metrics for OpenTelemetry: pip install 'thetajoin[otlp]'",
     "chdb": "a peer in benchmarks",
 }
 ENOUGH = 4 << 30  # bytes of memory for Spark

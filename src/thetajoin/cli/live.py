@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -54,13 +53,12 @@ class Totals:
 class LiveLine:
     """The totals on a terminal's last line; nothing in a pipe."""
 
-    def __init__(self, out: Console) -> None:
+    def __init__(self, out: Console, *, silent: bool = False) -> None:
         self.totals = Totals()
-        self._ended = threading.Event()
         self._begun = time.monotonic()
         # Rows that are printed to the same terminal go above the line.
         console = out if out.is_terminal else screen(errors=True)
-        able = console.is_terminal and not console.is_dumb_terminal
+        able = console.is_terminal and not console.is_dumb_terminal and not silent
         self._live = Live(console=console, auto_refresh=False, transient=True) if able else None
 
     def __enter__(self) -> Self:
@@ -78,30 +76,19 @@ class LiveLine:
         if self._live is not None:
             self._live.stop()
 
-    def listener(self) -> Any:
-        """What Spark tells of each micro-batch; it calls from a thread of its own."""
-        from thetajoin.spark.listener import ProgressListener, read_progress
-
-        totals, ended = self.totals, self._ended
-
-        class Listener(ProgressListener):
-            def onQueryProgress(self, event: Any) -> None:
-                totals.add(read_progress(event.progress))
-
-        return Listener(lambda _: None, lambda _: ended.set())
-
-    def wait(self, seconds: float) -> None:
-        """Wait for the end, but no longer than that."""
-        self._ended.wait(seconds)
-        self.refresh()
+    def add(self, progress: JoinProgress) -> None:
+        """Take in a micro-batch; it is shown with the next refresh."""
+        self.totals.add(progress)
 
     def refresh(self) -> None:
         """Show the totals as they are."""
-        if self._live is None:
-            return
+        if self._live is not None:
+            self._live.update(self.drawn(), refresh=True)
+
+    def drawn(self) -> RenderableType:
+        """What is shown."""
         seconds = time.monotonic() - self._begun
         line = self.totals.line()
         if not self.totals.batches:
             line = "first micro-batch: Python workers start, kernels are compiled"
-        text = Text(f"{line}; {seconds:,.0f} s", style="dim", no_wrap=True, overflow="ellipsis")
-        self._live.update(text, refresh=True)
+        return Text(f"{line}; {seconds:,.0f} s", style="dim", no_wrap=True, overflow="ellipsis")

@@ -28,6 +28,7 @@ from thetajoin.cli.results import BINARY, first, write_result
 from thetajoin.cli.rows import show_rows
 from thetajoin.cli.streams import open_frames, run_stream
 from thetajoin.cli.terminal import counted, say, working
+from thetajoin.cli.watching import NOBODY, Watching
 from thetajoin.errors import OptionError
 from thetajoin.query.run import compile_query
 
@@ -135,11 +136,12 @@ def _read(sources: dict[str, SourceSpec], tell: Callable[[str], None]) -> dict[s
     return {name: read[source] for name, source in sources.items()}
 
 
-def run_job(job: Job, console: Console) -> None:
+def run_job(job: Job, console: Console, watching: Watching = NOBODY) -> None:
     """Carry a job out; without a sink the result is shown."""
+    watching.check(job)
     check_places(job)
     if job.streaming:
-        run_stream(job, compiled, console)
+        run_stream(job, compiled, console, watching)
         return
     query = compiled(job)
     if job.sink is None and job.shown == TABLE:

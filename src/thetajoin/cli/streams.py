@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -16,12 +16,15 @@ from thetajoin.cli.live import LiveLine
 from thetajoin.cli.results import Writer
 from thetajoin.cli.rows import show_rows
 from thetajoin.cli.terminal import counted, say, screen
+from thetajoin.cli.watching import NOBODY, Watchers, Watching, watchers
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
 
+if TYPE_CHECKING:
+    from thetajoin.spark.follow import Follower
+
 SHOWN = 20  # rows of a micro-batch that a terminal is shown
-LOOK_S = 0.2  # between looks whether a query has ended; Ctrl-C is heard at once
-LAST_NUMBERS_S = 5  # the last report comes a moment after the end
+LOOK_S = 0.2  # between two pictures of the totals; Ctrl-C is heard at once
 # Spark itself would take a CSV file's names for a row, and all its columns for texts.
 _READ = {"csv": {"header": "true", "inferSchema": "true"}}
 _WRITE = {"csv": {"header": "true"}}
@@ -53,34 +56,57 @@ def open_frames(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     return frames
 
 
-def run_stream(job: Job, compiled: Callable[[Job], CheckedQuery], console: Console) -> None:
+def run_stream(
+    job: Job,
+    compiled: Callable[[Job], CheckedQuery],
+    console: Console,
+    watching: Watching = NOBODY,
+) -> None:
     """Run a streaming job until its streams end or somebody stops it."""
-    call = compiled(job)
-    from thetajoin.spark.failures import plain_errors, reason
-
-    closed = threading.Event()
-    with LiveLine(console) as live:
-        with plain_errors("the streaming query could not start"):
-            found = call.run()
-            found.sparkSession.streams.addListener(live.listener())
-            query = _start(job, found, console, closed)
-        try:
-            while query.isActive:
-                live.wait(LOOK_S)
-                if closed.is_set():
-                    raise BrokenPipeError
-            live.wait(LAST_NUMBERS_S)
-        finally:
-            after_stopping(_so_far(job, live))
-            with suppress(Exception):  # of a Spark that is being stopped as well
-                query.stop()
-    failure = query.exception()
-    if failure is not None:
-        raise ThetaJoinError(f"the streaming query failed: {reason(failure)}")
+    with watchers(watching, job) as told:
+        call = compiled(job)
+        told.draw(job, call)
+        with _live(console, watching) as live:
+            follower = _followed(job, call, console, live, told)
+    if follower.error is not None:
+        raise ThetaJoinError(f"the streaming query failed: {follower.error}")
     where = "" if job.sink is None else f"; the result is in {job.sink}"
     # Where rows are data, nothing else is to be on stdout.
     telling = console if job.shown == TABLE else screen(errors=True)
     say(telling, f"{live.totals.line()}{where}")
+
+
+def _live(console: Console, watching: Watching) -> LiveLine:
+    if watching.full:
+        from thetajoin.cli.watch_view import WatchView
+
+        return WatchView(console)
+    return LiveLine(console, silent=watching.log is not None)
+
+
+def _followed(
+    job: Job, call: CheckedQuery, console: Console, live: LiveLine, told: Watchers
+) -> Follower:
+    """Run the query to its end, and have everyone told."""
+    from thetajoin.spark.failures import plain_errors
+    from thetajoin.spark.follow import Follower
+
+    closed = threading.Event()
+    with plain_errors("the streaming query could not start"):
+        query = _start(job, call.run(), console, closed)
+    follower = Follower(query, live.add)
+    told.follow(follower)
+    try:
+        with follower:
+            while not follower.wait(LOOK_S):
+                live.refresh()
+                if closed.is_set():
+                    raise BrokenPipeError
+    finally:
+        after_stopping(_so_far(job, live))
+        with suppress(Exception):  # of a Spark that is being stopped as well
+            query.stop()
+    return follower
 
 
 def _so_far(job: Job, live: LiveLine) -> str:

@@ -2,6 +2,7 @@
 
 A joined DataFrame carries an observed metric with a line of JSON from each unit. `read_progress`
 turns Spark's progress report into a `JoinProgress`; `ProgressListener` does so as reports come in.
+`thetajoin.spark.follow` does the same for one query, and costs less.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -34,6 +36,8 @@ class UnitProgress:
     state_bytes: int
     origin: str
     ms: float
+    received: int = 0
+    received_bytes: int = 0
 
     @property
     def cache_hit(self) -> bool:
@@ -42,11 +46,23 @@ class UnitProgress:
 
 
 @dataclass(frozen=True)
+class SourceProgress:
+    """What one source gave to a micro-batch."""
+
+    description: str
+    rows: int
+    rows_per_s: float
+
+
+@dataclass(frozen=True)
 class JoinProgress:
     """What all joins of a query did in one micro-batch.
 
     `window_rows` counts what the units store together: outer, semi and anti joins keep one side in
     every unit. `late_rows` came behind the watermark and were dropped; `null_times` had no time.
+    `began`, `watermark` and `newest_event` are seconds since 1970; the latter two are None where
+    there is no watermark yet. `output_rows` is None where the sink does not count them. `imbalance`
+    is the busiest unit's time over the mean. Units that had nothing to do are not among `units`.
     """
 
     batch: int
@@ -68,6 +84,14 @@ class JoinProgress:
     units: tuple[UnitProgress, ...] = ()
     query: str = ""
     run: str = ""
+    began: float = 0.0
+    watermark: float | None = None
+    newest_event: float | None = None
+    output_rows: int | None = None
+    sources: tuple[SourceProgress, ...] = ()
+    sink: str = ""
+    segments: int = 0
+    imbalance: float | None = None
 
 
 def read_progress(progress: Any) -> JoinProgress:
@@ -85,6 +109,8 @@ def read_progress(progress: Any) -> JoinProgress:
     memory = sum(operator.get("memoryUsedBytes", 0) for operator in operators)
     files = sum((o.get("customMetrics") or {}).get("rocksdbSstFileSize", 0) for o in operators)
     hits = sum(unit.cache_hit for unit in units)
+    times, sink = given.get("eventTime") or {}, given.get("sink") or {}
+    written = sink.get("numOutputRows")
     return JoinProgress(
         batch=given.get("batchId", -1),
         input_rows=given.get("numInputRows") or 0,
@@ -105,7 +131,21 @@ def read_progress(progress: Any) -> JoinProgress:
         units=units,
         query=given.get("name") or given.get("id", ""),
         run=given.get("runId", ""),
+        began=_seconds(given.get("timestamp")) or 0.0,
+        watermark=_seconds(times.get("watermark")),
+        newest_event=_seconds(times.get("max")),
+        output_rows=written if isinstance(written, int) and written >= 0 else None,
+        sources=tuple(_source(source) for source in given.get("sources") or []),
+        sink=sink.get("description") or "",
+        segments=sum(unit.segments for unit in units),
+        imbalance=imbalance(units, len(units)),
     )
+
+
+def imbalance(units: tuple[UnitProgress, ...], number: int) -> float | None:
+    """The busiest unit's time over the mean of `number` units, those without work included."""
+    total = sum(unit.ms for unit in units)
+    return max(unit.ms for unit in units) * number / total if total > 0 else None
 
 
 def unit_numbers(progress: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -138,7 +178,24 @@ def _unit(join: str, numbers: dict[str, Any]) -> UnitProgress:
         state_bytes=numbers.get("state_bytes", 0),
         origin=numbers.get("from", "state"),
         ms=numbers.get("ms", 0.0),
+        received=numbers.get("received", 0),
+        received_bytes=numbers.get("received_bytes", 0),
     )
+
+
+def _source(given: dict[str, Any]) -> SourceProgress:
+    return SourceProgress(
+        description=given.get("description") or "",
+        rows=given.get("numInputRows") or 0,
+        rows_per_s=_rate(given.get("inputRowsPerSecond")),
+    )
+
+
+def _seconds(text: Any) -> float | None:
+    """A time of Spark's as seconds since 1970, which is how it writes that there is none yet."""
+    if not isinstance(text, str):
+        return None
+    return datetime.fromisoformat(text).timestamp() or None
 
 
 def _rate(value: Any) -> float:

@@ -1,0 +1,1 @@
+"""A page about a running query: what it has done, how long it took, what it keeps."""
