@@ -27,6 +27,7 @@ class Totals:
     matches: int = 0
     late: int = 0
     late_known: bool = False
+    unreadable: int = 0
     newest: JoinProgress | None = field(default=None, repr=False)
 
     def add(self, progress: JoinProgress) -> None:
@@ -48,6 +49,8 @@ class Totals:
             parts.append(counted(self.matches, "match"))
             parts.append(f"state {megabytes(newest.state_bytes)}")
             parts.append(f"{self.late:,} late")
+        if self.unreadable:
+            parts.append(f"{counted(self.unreadable, 'message')} unreadable")
         return "; ".join(parts)
 
 
@@ -57,6 +60,7 @@ class LiveLine:
     def __init__(self, out: Console) -> None:
         self.totals = Totals()
         self._ended = threading.Event()
+        self._followed: str | None = None
         self._begun = time.monotonic()
         # Rows that are printed to the same terminal go above the line.
         console = out if out.is_terminal else screen(errors=True)
@@ -80,15 +84,32 @@ class LiveLine:
 
     def listener(self) -> Any:
         """What Spark tells of each micro-batch; it calls from a thread of its own."""
+        from thetajoin.spark.connectors.topics import POISON, poison_counts
         from thetajoin.spark.listener import ProgressListener, read_progress
 
-        totals, ended = self.totals, self._ended
+        totals, live = self.totals, self
 
         class Listener(ProgressListener):
             def onQueryProgress(self, event: Any) -> None:
-                totals.add(read_progress(event.progress))
+                if (event.progress.name or "").startswith(POISON):
+                    return  # keeps messages aside, which the other query counts
+                report = event.progress.json
+                totals.add(read_progress(report))
+                totals.unreadable += sum(poison_counts(report).values())
 
-        return Listener(lambda _: None, lambda _: ended.set())
+            def onQueryTerminated(self, event: Any) -> None:
+                live.has_ended(str(event.id))
+
+        return Listener(lambda _: None)
+
+    def follow(self, query: Any) -> None:
+        """Wait for this query's end, and for no other's."""
+        self._followed = str(query.id)
+
+    def has_ended(self, query: str) -> None:
+        """Take notice of a query's end."""
+        if self._followed in (None, query):
+            self._ended.set()
 
     def wait(self, seconds: float) -> None:
         """Wait for the end, but no longer than that."""

@@ -50,10 +50,9 @@ def match_ids(
         keys = (keys,)
     for key in keys:
         if key not in df.columns:
-            raise SchemaError(f"the key {key!r} of a match is no column: {nearest(key, df.columns)}")
+            raise SchemaError(f"the match's key {key!r} is no column: {nearest(key, df.columns)}")
     if keys:
-        found = df.select(_digest(_texts(df, keys)).alias(name), "*")
-        return found
+        return df.select(_digest(_texts(df, keys)).alias(name), "*")
     if df.isStreaming or batch is None:
         raise OptionError(
             "ids without keys count the equal rows of a micro-batch: call match_ids in "

@@ -13,11 +13,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from thetajoin.errors import OptionError, ThetaJoinError
-from thetajoin.spark.connectors.versions import Connector, artifact_of, fitting
+from thetajoin.spark.connectors.versions import CONNECTORS, Connector, artifact_of, fitting
 from thetajoin.spark.session import find_java
 
 # A folder of jars to use instead of fetching any.
@@ -43,6 +44,14 @@ def given_folder(folder: Path | None = None) -> Path | None:
         where = "[spark] jars" if folder is not None else JARS
         raise OptionError(f"{where} = {str(found)!r} is not a folder")
     return found
+
+
+def installed_spark() -> str:
+    """The version of the PySpark that is installed."""
+    try:
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        raise OptionError("Spark is not installed: pip install 'thetajoin[spark]'") from None
 
 
 def kept(connector: Connector) -> bool:
@@ -85,8 +94,6 @@ def jar_settings(
 
 
 def _artifact(name: str) -> str:
-    from thetajoin.spark.connectors.versions import CONNECTORS
-
     return artifact_of(CONNECTORS[name].main)
 
 
@@ -111,9 +118,7 @@ def fetch(coordinates: Sequence[str], folder: Path, *, transitive: bool = False)
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _run_ivy(
-    coordinates: Sequence[str], folder: Path, scratch: Path, *, transitive: bool
-) -> None:
+def _run_ivy(coordinates: Sequence[str], folder: Path, scratch: Path, *, transitive: bool) -> None:
     wanted = "".join(_dependency(text, transitive=transitive) for text in coordinates)
     module = scratch / "ivy.xml"
     module.write_text(f"{_HEAD}{_CONF}<dependencies>{wanted}</dependencies></ivy-module>")
@@ -125,7 +130,8 @@ def _run_ivy(
             command, capture_output=True, text=True, check=False, timeout=_LONGEST_S
         )
     except subprocess.TimeoutExpired as error:
-        raise ThetaJoinError(f"cannot fetch {coordinates[0]}: no end after {_LONGEST_S} s") from error
+        told = f"cannot fetch {coordinates[0]}: no end after {_LONGEST_S} s"
+        raise ThetaJoinError(told) from error
     missing = [line for line in done.stdout.splitlines() if "not found" in line]
     if done.returncode or missing or not any(folder.glob("*.jar")):
         said = (missing or (done.stdout + done.stderr).splitlines() or ["Ivy said nothing"])[-1]
@@ -139,7 +145,9 @@ def _dependency(coordinate: str, *, transitive: bool) -> str:
     group, artifact, version = map(quoteattr, coordinate.split(":"))
     conf = "default->default" if transitive else "default->master"
     deep = str(transitive).lower()
-    return f'<dependency org={group} name={artifact} rev={version} conf="{conf}" transitive="{deep}"/>'
+    return (
+        f'<dependency org={group} name={artifact} rev={version} conf="{conf}" transitive="{deep}"/>'
+    )
 
 
 def _ivy() -> Path:
