@@ -111,11 +111,14 @@ class Broker:
         java += [f"-Dlog4j2.configurationFile={self._logging()}"]
         java += ["-cp", ":".join(str(jar) for jar in jars)]
         if not (self.folder / "data" / "meta.properties").exists():
-            name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            # A name that begins with a dash would be taken for an option.
+            name = base64.b64encode(uuid.uuid4().bytes, b"ab").decode().rstrip("=")
             form = ["kafka.tools.StorageTool", "format", "-t", name, "-c", str(settings)]
             done = subprocess.run([*java, *form], capture_output=True, text=True, check=False)
             if done.returncode:
-                raise ThetaJoinError(f"Kafka's folder could not be made: {done.stdout[-300:]}")
+                raise ThetaJoinError(
+                    f"Kafka's folder could not be made: {(done.stderr or done.stdout)[-300:]}"
+                )
         with self._log.open("wb") as log:
             command = [*java, "kafka.Kafka", str(settings)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
