@@ -1,4 +1,4 @@
-"""Job files with Kafka, Delta, Iceberg and databases: what is taken, and what is refused in a line."""
+"""Job files with Kafka, Delta, Iceberg and databases: what is taken, and what is refused."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_is_needed(tmp_path):
             read(tmp_path, HEAD + SOURCE + sink)
     console = '[sink]\nformat = "console"\n'
     assert read(tmp_path, HEAD + SOURCE + console).checkpoint is None
-    with pytest.raises(OptionError, match="poison. needs a checkpoint"):
+    with pytest.raises(OptionError, match=r"poison. needs a checkpoint"):
         read(tmp_path, HEAD + SOURCE + 'poison = "bad"\n' + console)
 
 

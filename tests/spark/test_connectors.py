@@ -17,9 +17,9 @@ from thetajoin.spark.connectors.versions import CONNECTORS, fitting
 
 def test_what_fits_this_spark() -> None:
     assert fitting("kafka", "4.3.0") is CONNECTORS["kafka"]
-    with pytest.raises(OptionError, match="was tried with Spark 4.3, and this is 4.4.1"):
+    with pytest.raises(OptionError, match=r"was tried with Spark 4.3, and this is 4.4.1"):
         fitting("kafka", "4.4.1")
-    with pytest.raises(OptionError, match="made for Spark 4.2"):
+    with pytest.raises(OptionError, match=r"made for Spark 4.2"):
         fitting("delta-spark", "4.3.0")
 
 
@@ -40,7 +40,7 @@ def test_jars_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv(jars.JARS, str(tmp_path))
     assert "spark.jars" in jars.jar_settings(["kafka"], "4.4.0")
     monkeypatch.setenv(jars.JARS, str(tmp_path / "none"))
-    with pytest.raises(OptionError, match="THETAJOIN_JARS = .* is not a folder"):
+    with pytest.raises(OptionError, match=r"THETAJOIN_JARS = .* is not a folder"):
         jars.jar_settings(["kafka"], "4.3.0")
     monkeypatch.delenv(jars.JARS)
     given = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0"
