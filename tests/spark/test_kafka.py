@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -164,6 +167,59 @@ def test_what_is_not_there(spark: Any, broker: str, tmp_path: Path) -> None:
     dead = job(broker, ("here", "here"), sink).replace(broker, "127.0.0.1:1")
     write_job(tmp_path, dead)
     assert "source 'l': no Kafka broker answers at 127.0.0.1:1" in refusal(tmp_path)
+
+
+def test_a_broker_that_goes_and_comes_back(
+    spark: Any, broker: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The job waits for it, and nothing is lost; Ctrl-C then stops it."""
+    from thetajoin.spark.connectors.broker import Broker
+
+    left, right = readings(0, 40), readings(1, 40)
+    folder = tmp_path_factory.mktemp("own")
+    with Broker(folder) as own:
+        for topic, rows in (("gone_l", left[:20]), ("gone_r", right[:20])):
+            send(spark, own.servers, topic, [message(row) for row in rows])
+        sink = f'kafka = "{own.servers}"\ntopic = "gone_out"\nid = "pair"\nkey = ["id", "other"]'
+        text = job(own.servers, ("gone_l", "gone_r"), sink)
+        write_job(tmp_path, text.replace('"ck"', '"ck"\ntrigger = "1 second"'))
+        process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND, "run", "job.toml"],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            waited(lambda: (tmp_path / "ck" / "commits" / "0").exists(), process)
+            own.stop()
+            time.sleep(8)
+            own.start()
+            for topic, rows in (("gone_l", left[20:]), ("gone_r", right[20:])):
+                send(spark, own.servers, topic, [message(row) for row in rows])
+            window = Time(timedelta(minutes=1), timedelta(minutes=1), "ts", "ts")
+            pairs = naive_join(left, right, conj(("x", "<", "x")), window=window)
+            expected = Counter((l["id"], r["id"]) for l, r in pairs)
+
+            def complete() -> bool:
+                return counted(without_repeats(written(spark, own.servers, "gone_out"))) == expected
+
+            waited(complete, process)
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=60)
+            assert process.returncode == 130
+            assert "the same command goes on from here" in told
+        finally:
+            process.kill()
+            process.wait()
+
+
+def waited(done: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    latest = time.monotonic() + 240
+    while not done():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < latest
+        time.sleep(0.5)
 
 
 def test_a_message_that_is_to_fail(spark: Any, broker: str, tmp_path: Path) -> None:

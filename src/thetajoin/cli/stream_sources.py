@@ -145,4 +145,5 @@ def why(failure: BaseException, job: Job) -> str:
     from thetajoin.spark.failures import reason
 
     topics = [s.outside for s in job.sources.values() if isinstance(s.outside, TopicSource)]
-    return kafka_reason(failure, topics[0]) if len(topics) == 1 else reason(failure)
+    named = [topic for topic in topics if topic.topic in str(failure)] or topics
+    return kafka_reason(failure, named[0]) if named else reason(failure)

@@ -7,6 +7,7 @@ here is fit for production: one copy of each message, no security.
 from __future__ import annotations
 
 import base64
+import os
 import random
 import subprocess
 import time
@@ -109,7 +110,7 @@ class Broker:
         settings = self._settings()
         java = [str(find_java().program), "-Xmx512m", "-XX:+UseSerialGC"]
         java += [f"-Dlog4j2.configurationFile={self._logging()}"]
-        java += ["-cp", ":".join(str(jar) for jar in jars)]
+        java += ["-cp", os.pathsep.join(str(jar) for jar in jars)]
         if not (self.folder / "data" / "meta.properties").exists():
             # A name that begins with a dash would be taken for an option.
             name = base64.b64encode(uuid.uuid4().bytes, b"ab").decode().rstrip("=")

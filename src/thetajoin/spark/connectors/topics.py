@@ -27,8 +27,6 @@ _NO_TOPIC = ("UnknownTopicOrPartition",)
 _NO_BROKER = (
     "Timed out waiting for a node assignment",
     "Failed to create new KafkaAdminClient",
-    "TimeoutException",
-    "DisconnectException",
 )
 
 
