@@ -43,7 +43,7 @@ def job(spark: Any, tmp_path: Path) -> Any:
 
     def run(sink: str, right: str = 'path = "b"\nstream = true') -> str:
         text = JOB.format(right=right, sink=sink)
-        text = text if "stream" in right else text.replace('[window]\ncount = 50\non = "k"\n', "")
+        text = text if "stream" in right else text.replace('count = 50\non = "k"\n', "all = true\n")
         (tmp_path / "job.toml").write_text(text)
         told = ""
         for _ in range(2):

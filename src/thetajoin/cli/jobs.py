@@ -16,7 +16,7 @@ watermark = "ts 10 seconds"
 path = "dc2.parquet"
 
 [window]                   # where the query has none
-time = "5 minutes"         # with on = "ts"; or count = 1000000 with slide = 100000
+time = "5 minutes"         # with on = "ts"; or count = 1000000 with slide = 100000; or all = true
 on = "ts"
 
 [sink]
@@ -59,7 +59,7 @@ from thetajoin.cli.job_systems import (
 from thetajoin.cli.named_files import named_files
 from thetajoin.errors import OptionError, SchemaError, nearest
 from thetajoin.spark.connectors.specs import Sink, TableSource, TopicSource
-from thetajoin.window.windows import CountWindow, TimeWindow, Window
+from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow, Window
 
 _KEYS: dict[str, dict[str, type]] = {
     "job": {
@@ -72,7 +72,7 @@ _KEYS: dict[str, dict[str, type]] = {
         "spark": dict,
     },
     "source": {"path": str, "format": str, "stream": bool, "watermark": str},
-    "window": {"time": str, "count": int, "slide": int, "on": object},
+    "window": {"time": str, "count": int, "slide": int, "on": object, "all": bool},
     "sink": {
         "path": str,
         "format": str,
@@ -284,8 +284,12 @@ def _window(data: Any, where: str) -> tuple[Window, Any]:
         if not isinstance(on, list) or len(on) != 2 or not all(isinstance(n, str) for n in on):
             raise OptionError(f"{where}: on = {on!r}: a column, or two, one for each table")
         on = (on[0], on[1])
+    if data.get("all"):
+        if len(data) > 1:
+            raise OptionError(f"{where}: all = true is every pair: leave the other keys out")
+        return FullHistory(), None
     if ("time" in data) == ("count" in data):
-        raise OptionError(f"{where}: give either time or count")
+        raise OptionError(f"{where}: give either time or count, or all = true for every pair")
     if "time" in data:
         if "slide" in data:
             raise OptionError(f"{where}: slide belongs to a window by count")
