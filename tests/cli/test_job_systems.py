@@ -153,3 +153,10 @@ def test_a_secret_is_hidden_in_an_unexpected_error(tmp_path, run, monkeypatch):
     assert code == 1
     assert "cannot log in with [hidden]" in err
     assert "hunter22" not in err
+
+
+def test_an_avro_schema_is_of_a_record(tmp_path):
+    (tmp_path / "s.avsc").write_text('"long"')
+    source = SOURCE + 'format = "avro"\nschema = "s.avsc"\n'
+    with pytest.raises(OptionError, match=r"s.avsc is not an Avro schema of a record"):
+        read(tmp_path, HEAD + CHECKPOINT + source + SINK)

@@ -193,9 +193,11 @@ def _offsets(text: str, where: str) -> str:
 def _avro_schema(file: Path, where: str) -> str:
     try:
         text = file.read_text(encoding="utf-8")
-        json.loads(text)
+        found = json.loads(text)
     except (OSError, ValueError) as error:
         raise OptionError(f"{where}: {file} is not an Avro schema (JSON): {error}") from error
+    if not isinstance(found, dict) or found.get("type") != "record" or not found.get("fields"):
+        raise OptionError(f"{where}: {file} is not an Avro schema of a record with fields")
     return text
 
 

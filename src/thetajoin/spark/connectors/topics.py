@@ -155,8 +155,10 @@ def _read(raw: Any, source: TopicSource, schema: str | None) -> Any:
         from pyspark.sql.avro.functions import from_avro
 
         assert source.avro is not None
-        value = from_avro("value", source.avro, {"mode": "PERMISSIVE"})
-        return raw.select("*", value.alias(_VALUE)).select("*", F.col(_VALUE).isNull().alias(_BAD))
+        options = {"mode": "PERMISSIVE", "avroSchema": _marked(source.avro)}
+        value = from_avro("value", source.avro, options)
+        unread = F.col(_VALUE).getField(_BAD).isNull()
+        return raw.select("*", value.alias(_VALUE)).select("*", unread.alias(_BAD))
     columns = StructType.fromDDL(schema)
     with_bad = columns.add(_BAD, "string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
@@ -169,6 +171,16 @@ def _read(raw: Any, source: TopicSource, schema: str | None) -> Any:
     )
     bad = F.col(_VALUE).isNull() | F.col(_VALUE).getField(_BAD).isNotNull()
     return raw.select("*", value.alias(_VALUE)).select("*", bad.alias(_BAD))
+
+
+def _marked(schema: str) -> str:
+    """An Avro schema with one more field, which has a value in every message that can be read.
+
+    Spark gives a row of NULLs for one that cannot, and a message may hold nothing but NULLs itself.
+    """
+    record = json.loads(schema)
+    mark = {"name": _BAD, "type": "boolean", "default": True}
+    return json.dumps(record | {"fields": [*record["fields"], mark]})
 
 
 def _fields(read: Any) -> list[str]:
