@@ -221,7 +221,9 @@ def _waits(place: Place, topic: str, since: float) -> np.ndarray:
     options = {"kafka.bootstrap.servers": place.servers, "subscribe": topic}
     found = place.session.read.format("kafka").options(**options).load()
     came = "from_json(CAST(value AS STRING), 'came TIMESTAMP').came AS came"
-    found = found.selectExpr("timestamp", came).where(f"timestamp >= timestamp_seconds({since})")
+    found = found.selectExpr("timestamp", came).where(
+        f"timestamp >= timestamp_millis({int(since * 1000)})"
+    )
     waited = found.selectExpr("(unix_millis(timestamp) - unix_millis(came)) / 1000D AS s")
     return np.asarray(waited.toArrow().column("s").to_numpy())
 
