@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from thetajoin.cli.app import app
 from thetajoin.cli.jobs import read_job
 from thetajoin.errors import OptionError, ThetaJoinError
-from thetajoin.window.windows import CountWindow, TimeWindow
+from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow
 
 QUERY = "SELECT a.k AS k, count(*) AS n FROM a, b WHERE a.k < b.k GROUP BY a.k"
 
@@ -74,6 +74,7 @@ def test_windows(folder):
     assert found.window == (CountWindow(5, 2), "t")
     found = read_job(job(folder, text + '[window]\ntime = "5 minutes"\non = ["t", "t"]\n'))
     assert found.window == (TimeWindow("5 minutes", time="t"), None)
+    assert read_job(job(folder, text + "[window]\nall = true\n")).window == (FullHistory(), None)
     counted = job(folder, text + '[window]\ncount = 1\non = "t"\n[sink]\npath = "o.parquet"\n')
     call("run", counted)
     # Arrival: a1 b2 a2 b3 a3, each seeing one row of the other side.
@@ -96,6 +97,7 @@ STREAM = SOURCES.replace('"a.parquet"\n', '"a.parquet"\nstream = true\n')
         (f'query = "{QUERY}"{SOURCES}[sink]\npath = "x"\nformat = "xls"', "format = 'xls'"),
         (f'query = "{QUERY}"{SOURCES.replace("a.parquet", "z.parquet")}',
          "z.parquet': there is no such file"),
+        (f'query = "{QUERY}"{SOURCES}[window]\nall = true\ncount = 5', "leave the other keys out"),
         (SOURCES, "has no 'query'"),
         (f'query = "{QUERY}"', "has no sources"),
         ("query = ", "not a job file"),

@@ -14,7 +14,9 @@ from spark.harness import Streams
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from thetajoin.spark.session import LOCAL_CHECKPOINTS, PROVIDER, ROCKSDB, SparkError, use_java
 
@@ -43,6 +45,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
+    if any("broker" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        settings |= _kafka()
     builder = SparkSession.builder.master("local[2]").appName("thetajoin-tests")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -50,6 +54,34 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+def _kafka() -> dict[str, str]:
+    """What the session needs to speak with a broker; nothing where it cannot be had."""
+    from thetajoin.errors import ThetaJoinError
+    from thetajoin.spark.connectors.jars import installed_spark, jar_settings
+
+    try:
+        return jar_settings(["kafka", "avro"], installed_spark())
+    except ThetaJoinError:
+        return {}  # `broker` says why
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Kafka broker of this machine's own, as ``host:port``."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    from thetajoin.errors import ThetaJoinError
+    from thetajoin.spark.connectors.broker import Broker, broker_jars
+    from thetajoin.spark.connectors.jars import installed_spark, jar_settings
+
+    try:
+        jar_settings(["kafka", "avro"], installed_spark())
+        broker_jars()
+    except ThetaJoinError as error:
+        pytest.skip(f"no Kafka here: {error}")
+    with Broker(tmp_path_factory.mktemp("kafka"), partitions=2) as running:
+        yield running.servers
 
 
 @pytest.fixture

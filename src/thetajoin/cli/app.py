@@ -245,15 +245,24 @@ def demo(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the results.")] = Path(
         "thetajoin-demo"
     ),
+    kafka: Annotated[
+        bool,
+        typer.Option("--kafka", help="Join two Kafka topics into a third, at a broker of its own."),
+    ] = False,
+    broker: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With --kafka: a broker that is running already."),
+    ] = None,
 ) -> None:
     """Join two streams of power readings on Spark and check the result.
 
     It takes about a minute, and leaves the matches, a summary and a plot in a
     folder. An earlier demo's folder is replaced when this one has finished.
+    --kafka fetches a broker the first time, about 45 MB, and stops it at the end.
     """
     from thetajoin.cli.demo import DemoConfig, run_demo
 
-    run_demo(DemoConfig(out, rows, window, batches, seed))
+    run_demo(DemoConfig(out, rows, window, batches, seed, kafka, broker))
 
 
 @app.command(rich_help_panel=TRIAL)
@@ -317,7 +326,8 @@ def bench(
             show_default=False,
             autocompletion=_benchmarks,
             help="engine, joins (--only), aggregates, structures, spark-stream, spark-batch, "
-            "scale-out, partitionings, start (--rounds), faults, mutation, soak (--batches), "
+            "scale-out, partitionings, pipeline (--kills), start (--rounds), faults, mutation, "
+            "soak (--batches), "
             "fuzz (--cases --seed --jobs --spark --first), simulate (--histories --seed --jobs).",
         ),
     ],

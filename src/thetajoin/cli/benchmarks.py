@@ -27,6 +27,7 @@ NAMES = {
     "fuzz": "thetajoin.bench.fuzz",
     "joins": "thetajoin.bench.joins",
     "mutation": "thetajoin.bench.mutation",
+    "pipeline": "thetajoin.bench.pipeline",
     "scale-out": "thetajoin.bench.scale_out",
     "simulate": "thetajoin.bench.simulate",
     "soak": "thetajoin.bench.soak",
@@ -36,7 +37,7 @@ NAMES = {
     **registry.BENCHMARKS,
 }
 # These look at the processes of the machine.
-LINUX_ONLY = ("faults", "mutation", "scale-out", "soak", "spark-stream")
+LINUX_ONLY = ("faults", "mutation", "pipeline", "scale-out", "soak", "spark-stream")
 
 
 def run_benchmark(

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -22,6 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from thetajoin.cli.demo_folder import results_folder, write_summary
+from thetajoin.cli.demo_kafka import Topics, broker
 from thetajoin.cli.generate import write_streams
 from thetajoin.cli.terminal import megabytes, say, screen, working
 from thetajoin.engine.machine import available_cores
@@ -39,13 +41,18 @@ SHOWN = 8  # batches on the terminal at once
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """What to run: rows of each stream, window rows of each side, micro-batches."""
+    """What to run: rows of each stream, window rows of each side, micro-batches.
+
+    kafka: the streams and the result are topics, of the broker at `servers` or of one of our own.
+    """
 
     out: Path
     rows: int = 200_000
     window: int = 25_000
     batches: int = 10
     seed: int = 1
+    kafka: bool = False
+    servers: str | None = None
 
     def check(self) -> None:
         """Refuse what cannot run."""
@@ -56,6 +63,8 @@ class DemoConfig:
             raise OptionError(f"--seed must not be below 0, not {self.seed}")
         if self.batches > self.rows:
             raise OptionError(f"--batches {self.batches} is more than --rows {self.rows}")
+        if self.servers is not None and not self.kafka:
+            raise OptionError("--broker is where --kafka finds its topics: add --kafka")
 
 
 def run_demo(config: DemoConfig) -> None:
@@ -92,13 +101,13 @@ def _run(config: DemoConfig, session: Any, java: Any, console: Console) -> None:
             spark = session.local_session(
                 cores,
                 memory="2g",
-                settings={**session.LOCAL_CHECKPOINTS, **session.NARROW_ROWS},
+                settings=_settings(config, session),
                 scratch=scratch,
                 log=config.out / "spark.log",
             )
         try:
             say(console, f"joining on  {ON}  over the last {config.window:,} rows of each side")
-            progress, seconds = _join(console, spark, config, folders, scratch)
+            progress, seconds = _joined(console, spark, config, folders, scratch)
             version = spark.version
         finally:
             spark.stop()
@@ -119,28 +128,59 @@ def _run(config: DemoConfig, session: Any, java: Any, console: Console) -> None:
 # The streaming query.
 
 
-def _join(
+def _settings(config: DemoConfig, session: Any) -> dict[str, str]:
+    settings = {**session.LOCAL_CHECKPOINTS, **session.NARROW_ROWS}
+    if config.kafka:
+        from thetajoin.spark.connectors.jars import installed_spark, jar_settings
+
+        settings |= jar_settings(["kafka"], installed_spark())
+    return settings
+
+
+def _joined(
     console: Console, spark: Any, config: DemoConfig, folders: list[Path], scratch: Path
+) -> tuple[list[JoinProgress], float]:
+    """Run the query over folders of files, or over topics of a broker."""
+    if not config.kafka:
+        return _join(console, spark, config, folders, scratch)
+    with ExitStack() as running:
+        with working("starting a Kafka broker") as tell:
+            servers = running.enter_context(broker(config.servers, scratch))
+            # Both streams have a row at each time, so micro-batches of equal numbers match.
+            topics = Topics(servers, SCHEMA, -(-config.rows // config.batches))
+            tell("sending the streams to their topics")
+            topics.publish(spark, folders)
+        say(console, f"two topics at {servers}, into the topic {topics.matches}")
+        found = _join(console, spark, config, folders, scratch, topics)
+        with working("reading the result"):
+            topics.keep(spark, config.out / "matches")
+        return found
+
+
+def _join(
+    console: Console,
+    spark: Any,
+    config: DemoConfig,
+    folders: list[Path],
+    scratch: Path,
+    topics: Topics | None = None,
 ) -> tuple[list[JoinProgress], float]:
     """Run the query to the end of its streams; its numbers batch by batch, and its seconds."""
     import thetajoin as tj
     from thetajoin.spark.follow import Follower
 
     seen: list[JoinProgress] = []
-    left, right = (
-        spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
-        for folder in folders
-    )
+    left, right = _sources(spark, folders, topics)
     window = tj.CountWindow(config.window)
     begun = time.perf_counter()
-    query = (
-        tj.join(left, right, ON, window=window, order_by="ts")
-        .writeStream.format("parquet")
-        .option("path", str(config.out.absolute() / "matches"))
-        .option("checkpointLocation", str(scratch / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    found = tj.join(left, right, ON, window=window, order_by="ts")
+    if topics is not None:
+        writer = topics.writer(found, scratch / "checkpoint")
+    else:
+        place = str(config.out.absolute() / "matches")
+        writer = found.writeStream.format("parquet").option("path", place)
+    writer = writer.option("checkpointLocation", str(scratch / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
     follower = Follower(query, lambda p: seen.append(p) if p.units else None)
     try:
         with LiveView(console, seen, config.batches) as refresh, follower:
@@ -152,6 +192,15 @@ def _join(
     if follower.error is not None:
         raise ThetaJoinError(f"the streaming query failed: {follower.error}")
     return seen, time.perf_counter() - begun
+
+
+def _sources(spark: Any, folders: list[Path], topics: Topics | None) -> list[Any]:
+    if topics is not None:
+        return topics.streams(spark, folders)
+    return [
+        spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
+        for folder in folders
+    ]
 
 
 class LiveView:

@@ -17,6 +17,9 @@ from thetajoin.cli.terminal import complain, grid, say, screen
 from thetajoin.engine.machine import available_cores, memory_bytes
 from thetajoin.errors import ThetaJoinError
 from thetajoin.kernels.store import KERNELS, READY, written_to
+from thetajoin.spark.connectors.jars import JARS, cache_folder, given_folder, kept
+from thetajoin.spark.connectors.versions import CONNECTORS, artifact_of
+from thetajoin.spark.connectors.versions import SPARK as SPARK_TRIED
 from thetajoin.spark.session import find_java
 
 NEEDED = ("pyarrow", "numpy", "numba", "sqlglot", "typer", "rich")
@@ -31,6 +34,8 @@ SPARK = (
     "zstandard",
 )
 OTHERS = {
+    "deltalake": "Delta tables in jobs: pip install 'thetajoin[delta]'",
+    "pyiceberg": "Iceberg tables in jobs: pip install 'thetajoin[iceberg]'",
     "pandas": "pandas tables in and out",
     "polars": "Polars tables in and out",
     "duckdb": "DuckDB relations as inputs, a peer in benchmarks",
@@ -54,6 +59,7 @@ def examine() -> int:
     java, java_row = _java()
     packages = [(name, _version(name) or MISSING, "") for name in SPARK]
     _show(console, "streams and tables on Spark", [java_row, *packages])
+    _show(console, "connectors of Spark, for streaming jobs", _connectors())
     _show(console, "optional", [(n, _version(n) or MISSING, use) for n, use in OTHERS.items()])
     say(console, f"tables in this process: {'not ready' if missing else 'ready'}")
     install = f"run `{sys.executable} -m pip install 'thetajoin[spark]'`"
@@ -109,6 +115,34 @@ def _kernels() -> tuple[str, str, str]:
         return what, "not kept", f"{ahead}; set NUMBA_CACHE_DIR to a folder for others"
     size = sum(file.stat().st_size for file in folder.rglob(KERNELS))
     return what, f"{size / 1e6:.1f} MB" if size else "none yet", f"{ahead}; others: {folder}"
+
+
+def _connectors() -> list[tuple[str, str, str]]:
+    """Which connectors fit this Spark, and whether they are at hand."""
+    spark = _version("pyspark")
+    try:
+        folder = given_folder()
+    except ThetaJoinError as error:
+        return [(JARS, "wrong", str(error))]
+    given = [] if folder is None else [jar.name for jar in folder.glob("*.jar")]
+    rows = []
+    for connector in CONNECTORS.values():
+        what = f"{connector.use}: {connector.main}"
+        mine = [name for name in given if name.startswith(artifact_of(connector.main))]
+        if mine:
+            rows.append((connector.name, "at hand", f"{connector.use}: {mine[0]} in {folder}"))
+        elif connector.problem:
+            rows.append((connector.name, "none fits", f"{what} is {connector.problem}"))
+        elif spark is None or not spark.startswith(f"{SPARK_TRIED}."):
+            rows.append((connector.name, "not tried", f"{what}, which fits Spark {SPARK_TRIED}"))
+        elif folder is not None:
+            rows.append((connector.name, MISSING, f"{what}: not in {folder}"))
+        elif kept(connector):
+            place = cache_folder() / connector.folder
+            rows.append((connector.name, "at hand", f"{what} fits Spark {spark}; in {place}"))
+        else:
+            rows.append((connector.name, "fits", f"{what}; fetched by the first job that needs it"))
+    return rows
 
 
 def _java() -> tuple[str | None, tuple[str, str, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import traceback
 import warnings
 from contextlib import suppress
 from typing import Any
@@ -55,6 +56,7 @@ def _called() -> int:
 
 def _ended_by(error: BaseException) -> int:
     """The exit code of a command that an error has ended, which is told if it is to be."""
+    from thetajoin.cli.secrets import any_known, redacted
     from thetajoin.cli.terminal import complain
 
     if isinstance(error, SystemExit):
@@ -67,7 +69,10 @@ def _ended_by(error: BaseException) -> int:
     message = _message(error)
     if message is None:
         if os.environ.get(TRACEBACK):
-            raise error
+            if not any_known():
+                raise error
+            sys.stderr.write(redacted("".join(traceback.format_exception(error))))
+            return 1
         message = f"unexpected {type(error).__name__}: {error} ({TRACEBACK}=1 shows where)"
     complain(one_line(message))
     return 1

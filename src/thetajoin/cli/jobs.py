@@ -16,7 +16,7 @@ watermark = "ts 10 seconds"
 path = "dc2.parquet"
 
 [window]                   # where the query has none
-time = "5 minutes"         # with on = "ts"; or count = 1000000 with slide = 100000
+time = "5 minutes"         # with on = "ts"; or count = 1000000 with slide = 100000; or all = true
 on = "ts"
 
 [sink]
@@ -24,7 +24,13 @@ path = "out"
 format = "parquet"         # or csv, json, arrow; with streams parquet, csv, json, console
 overwrite = false          # or true, to replace a file that is there; not with streams
 mode = "append"            # or update, with format = "console"; streams only
+
+[spark]                    # streams only
+jars = "jars"              # a folder of jars to use; nothing is fetched
+packages = ["group:artifact:version"]   # what Spark is to fetch itself
 ```
+
+`job_systems` has what a job says about Kafka, Delta, Iceberg and databases.
 """
 
 from __future__ import annotations
@@ -39,9 +45,21 @@ import pyarrow as pa
 
 from thetajoin.batch.formats import FORMATS
 from thetajoin.cli.files import WRITTEN, input_format, named_format, place, read_stdin
+from thetajoin.cli.job_systems import (
+    KAFKA,
+    SINK_KEYS,
+    SINKS,
+    SOURCE_KEYS,
+    SOURCES,
+    kind_of,
+    outside_sink,
+    table_source,
+    topic_source,
+)
 from thetajoin.cli.named_files import named_files
 from thetajoin.errors import OptionError, SchemaError, nearest
-from thetajoin.window.windows import CountWindow, TimeWindow, Window
+from thetajoin.spark.connectors.specs import Sink, TableSource, TopicSource
+from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow, Window
 
 _KEYS: dict[str, dict[str, type]] = {
     "job": {
@@ -51,10 +69,19 @@ _KEYS: dict[str, dict[str, type]] = {
         "sink": dict,
         "checkpoint": str,
         "trigger": str,
+        "spark": dict,
     },
     "source": {"path": str, "format": str, "stream": bool, "watermark": str},
-    "window": {"time": str, "count": int, "slide": int, "on": object},
-    "sink": {"path": str, "format": str, "mode": str, "overwrite": bool},
+    "window": {"time": str, "count": int, "slide": int, "on": object, "all": bool},
+    "sink": {
+        "path": str,
+        "format": str,
+        "mode": str,
+        "overwrite": bool,
+        "id": str,
+        "key": list,
+    },
+    "spark": {"jars": str, "packages": list},
 }
 _SPARK_FORMATS = ("parquet", "csv", "json")
 CONSOLE = "console"
@@ -66,13 +93,15 @@ NOW = "available-now"
 class SourceSpec:
     """A table that the query names; without a format its files' names say it.
 
-    path: a file, a folder, a pattern, a URI of any of these, or ``-``.
+    path: a file, a folder, a pattern, a URI of any of these, or ``-``. outside: what it is where
+    it is no file; `path` then only says so.
     """
 
     path: str
     format: str | None = None
     stream: bool = False
     watermark: tuple[str, str] | None = None
+    outside: TopicSource | TableSource | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +110,8 @@ class Job:
 
     sink: the file or folder to write; without one, rows are shown, in the format of `shown`.
     limit: how many rows are wanted; None for all, or for a screenful where they are shown.
+    into: the system to write to where the sink is no folder of files. id: the column for an id of
+    each match, made from the columns `key`, or from whole rows. jars, packages: for Spark.
     """
 
     query: str
@@ -95,6 +126,16 @@ class Job:
     file: Path | None = None
     shown: str = TABLE
     limit: int | None = None
+    into: Sink | None = None
+    id: str | None = None
+    key: tuple[str, ...] = ()
+    jars: Path | None = None
+    packages: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> list[str]:
+        """The sources that are files."""
+        return [source.path for source in self.sources.values() if source.outside is None]
 
     @property
     def streaming(self) -> bool:
@@ -162,14 +203,15 @@ def check_job(data: dict[str, Any], path: Path) -> Job:
         trigger=data.get("trigger", NOW),
         file=path,
         **_sink(data.get("sink"), where, path.parent),
+        **_spark(data.get("spark"), where, path.parent),
     )
     return _consistent(job, data, where)
 
 
-def _check(data: Any, kind: str, where: str) -> None:
+def _check(data: Any, kind: str, where: str, known: dict[str, type] | None = None) -> None:
     if not isinstance(data, dict):
         raise OptionError(f"{where}: {kind} must be a table of keys")
-    known = _KEYS[kind]
+    known = _KEYS[kind] if known is None else known
     for key, value in data.items():
         if key not in known:
             raise OptionError(f"{where}: unknown key {key!r}: {nearest(key, known)}")
@@ -177,6 +219,8 @@ def _check(data: Any, kind: str, where: str) -> None:
         wrong = not isinstance(value, wanted) or (wanted is int and isinstance(value, bool))
         if wrong:
             raise OptionError(f"{where}: {key} = {value!r} must be a {wanted.__name__}")
+        if wanted is list and not all(isinstance(item, str) for item in value):
+            raise OptionError(f"{where}: {key} = {value!r} must be a list of texts")
 
 
 def with_named_files(
@@ -194,9 +238,18 @@ def file_source(path: str) -> SourceSpec:
 
 
 def _source(data: Any, where: str, base: Path) -> SourceSpec:
+    kind = kind_of(data, SOURCES)
+    if kind is not None:
+        _check(data, "source", where, SOURCE_KEYS[kind])
+        if kind == KAFKA:
+            topic = topic_source(data, where, base)
+            name = f"topic {topic.topic} at {topic.servers}"
+            return SourceSpec(name, None, True, _watermark(data, where), topic)
+        table = table_source(data, kind, where, base)
+        return SourceSpec(f"{kind} table {table.place}", outside=table)
     _check(data, "source", where)
     if "path" not in data:
-        raise OptionError(f"{where} has no 'path'")
+        raise OptionError(f"{where} has no 'path', and none of {', '.join(SOURCES)}")
     path = place(data["path"], base)
     stream, form = data.get("stream", False), data.get("format")
     if form is not None:
@@ -206,13 +259,16 @@ def _source(data: Any, where: str, base: Path) -> SourceSpec:
     except SchemaError as error:
         hint = ": a stream's columns are those of its first file" if stream else ""
         raise OptionError(f"{where}: {error}{hint}") from error
-    mark = None
-    if "watermark" in data:
-        column, _, delay = data["watermark"].partition(" ")
-        if not delay:
-            raise OptionError(f"{where}: watermark = {data['watermark']!r}: write 'ts 10 seconds'")
-        mark = column, delay
-    return SourceSpec(path, form, stream, mark)
+    return SourceSpec(path, form, stream, _watermark(data, where))
+
+
+def _watermark(data: dict[str, Any], where: str) -> tuple[str, str] | None:
+    if "watermark" not in data:
+        return None
+    column, _, delay = data["watermark"].partition(" ")
+    if not delay:
+        raise OptionError(f"{where}: watermark = {data['watermark']!r}: write 'ts 10 seconds'")
+    return column, delay
 
 
 def _one_of(value: str, known: tuple[str, ...], key: str, where: str) -> None:
@@ -228,8 +284,12 @@ def _window(data: Any, where: str) -> tuple[Window, Any]:
         if not isinstance(on, list) or len(on) != 2 or not all(isinstance(n, str) for n in on):
             raise OptionError(f"{where}: on = {on!r}: a column, or two, one for each table")
         on = (on[0], on[1])
+    if data.get("all"):
+        if len(data) > 1:
+            raise OptionError(f"{where}: all = true is every pair: leave the other keys out")
+        return FullHistory(), None
     if ("time" in data) == ("count" in data):
-        raise OptionError(f"{where}: give either time or count")
+        raise OptionError(f"{where}: give either time or count, or all = true for every pair")
     if "time" in data:
         if "slide" in data:
             raise OptionError(f"{where}: slide belongs to a window by count")
@@ -241,31 +301,54 @@ def _sink(data: Any, where: str, base: Path) -> dict[str, Any]:
     if data is None:
         return {}
     where = f"{where}, sink"
-    _check(data, "sink", where)
+    kind = kind_of(data, SINKS)
+    _check(data, "sink", where, None if kind is None else SINK_KEYS[kind])
     mode = data.get("mode", "append")
     _one_of(mode, ("append", "update"), "mode", where)
+    if "key" in data and "id" not in data:
+        raise OptionError(f"{where}: key is what an id is made from: add id = 'match_id'")
+    ids = {"id": data.get("id"), "key": tuple(data.get("key", ()))}
+    if kind is not None:
+        into = outside_sink(data, kind, where, base)
+        return {"into": into, "sink_format": kind, "mode": mode, **ids}
     path = base / data["path"] if "path" in data else None
     form = data.get("format") or ("parquet" if path is None else named_format(path))
     overwrite = data.get("overwrite", False)
-    return {"sink": path, "sink_format": form, "mode": mode, "overwrite": overwrite}
+    return {"sink": path, "sink_format": form, "mode": mode, "overwrite": overwrite, **ids}
+
+
+def _spark(data: Any, where: str, base: Path) -> dict[str, Any]:
+    if data is None:
+        return {}
+    where = f"{where}, spark"
+    _check(data, "spark", where)
+    for text in data.get("packages", ()):
+        if text.count(":") != 2:
+            raise OptionError(f"{where}: packages: {text!r}: write 'group:artifact:version'")
+    jars = base / data["jars"] if "jars" in data else None
+    return {"jars": jars, "packages": tuple(data.get("packages", ()))}
 
 
 def _consistent(job: Job, data: dict[str, Any], where: str) -> Job:
-    if "sink" in data:
+    if "sink" in data and job.into is None:
         formats = (*_SPARK_FORMATS, CONSOLE) if job.streaming else WRITTEN
         _one_of(job.sink_format, formats, "format", f"{where}, sink")
     if job.streaming:
         _check_stream(job, where)
     else:
-        _check_tables(data, where)
+        _check_tables(job, data, where)
     return job
 
 
-def _check_tables(data: dict[str, Any], where: str) -> None:
+def _check_tables(job: Job, data: dict[str, Any], where: str) -> None:
     sink = data.get("sink", {})
-    for key in ("checkpoint", "trigger", "mode"):
+    for key in ("checkpoint", "trigger", "spark", "mode", "id", "key"):
         if key in data or key in sink:
             raise OptionError(f"{where}: {key} is for streams, and no source has stream = true")
+    if job.into is not None:
+        raise OptionError(
+            f"{where}, sink: {job.sink_format} is for streams, and no source has stream = true"
+        )
     if "sink" in data and "path" not in sink:
         raise OptionError(f"{where}, sink has no 'path': without a [sink] the result is shown")
 
@@ -280,9 +363,18 @@ def spark_format(source: SourceSpec) -> str:
 
 def _check_stream(job: Job, where: str) -> None:
     for name, source in job.sources.items():
+        if source.outside is not None:
+            continue
         _one_of(spark_format(source), _SPARK_FORMATS, "format", f"{where}, source {name!r}")
     if job.overwrite:
         raise OptionError(f"{where}, sink: a stream goes on with what is there: no overwrite")
+    _check_kept(job, where)
+    if job.into is not None:
+        if job.mode == "update" and job.sink_format != "kafka":
+            raise OptionError(f"{where}, sink: {job.sink_format} takes mode 'append' only")
+        return
+    if job.id is not None and not job.key:
+        raise OptionError(f"{where}, sink: an id in files needs key = [...], columns of the result")
     if job.sink_format == CONSOLE:
         if job.sink is not None:
             raise OptionError(f"{where}, sink: format 'console' writes no files: leave path out")
@@ -291,7 +383,24 @@ def _check_stream(job: Job, where: str) -> None:
         raise OptionError(
             f"{where}: a streaming job needs a [sink] with a path, or with format = 'console'"
         )
-    if job.checkpoint is None:
-        raise OptionError(f"{where}: a streaming job needs a checkpoint")
     if job.mode == "update":
         raise OptionError(f"{where}, sink: files take mode 'append' only; use format 'console'")
+
+
+def _check_kept(job: Job, where: str) -> None:
+    """Refuse a job without a checkpoint that is to go on where it stopped."""
+    if job.checkpoint is not None or (job.sink_format == CONSOLE and not poison_folders(job)):
+        return
+    if job.sink is not None or job.into is not None:
+        raise OptionError(f"{where}: a streaming job needs a checkpoint")
+    if poison_folders(job):
+        raise OptionError(f"{where}: keeping messages aside (poison) needs a checkpoint")
+
+
+def poison_folders(job: Job) -> dict[str, Path]:
+    """Where unreadable messages are kept aside, by the name of their source."""
+    found = {}
+    for name, source in job.sources.items():
+        if isinstance(source.outside, TopicSource) and source.outside.poison is not None:
+            found[name] = source.outside.poison
+    return found

@@ -26,6 +26,7 @@ class Totals:
     matches: int = 0
     late: int = 0
     late_known: bool = False
+    unreadable: int = 0
     newest: JoinProgress | None = field(default=None, repr=False)
 
     def add(self, progress: JoinProgress) -> None:
@@ -35,6 +36,7 @@ class Totals:
         self.matches += progress.matches + progress.unmatched
         self.late += progress.late_rows + progress.null_times
         self.late_known = self.late_known or bool(progress.units)
+        self.unreadable += progress.unreadable
         self.newest = progress
 
     def line(self) -> str:
@@ -47,6 +49,8 @@ class Totals:
             parts.append(counted(self.matches, "match"))
             parts.append(f"state {megabytes(newest.state_bytes)}")
             parts.append(f"{self.late:,} late")
+        if self.unreadable:
+            parts.append(f"{counted(self.unreadable, 'message')} unreadable")
         return "; ".join(parts)
 
 

@@ -19,6 +19,7 @@ from thetajoin.cli.jobs import (
     Job,
     SourceSpec,
     file_source,
+    poison_folders,
     read_job,
     read_text,
     with_named_files,
@@ -26,8 +27,10 @@ from thetajoin.cli.jobs import (
 from thetajoin.cli.places import check_apart, check_new, check_stream_sink
 from thetajoin.cli.results import BINARY, first, write_result
 from thetajoin.cli.rows import show_rows
-from thetajoin.cli.streams import open_frames, run_stream
+from thetajoin.cli.stream_sources import open_frames, outside_table
+from thetajoin.cli.streams import run_stream
 from thetajoin.cli.terminal import counted, say, working
+from thetajoin.cli.unreadable import poison_checkpoint
 from thetajoin.cli.watching import NOBODY, Watching
 from thetajoin.errors import OptionError
 from thetajoin.query.run import compile_query
@@ -81,8 +84,8 @@ def _with_options(job: Job, form: str | None, limit: int | None, overwrite: bool
         raise OptionError("a stream goes on with what is there: leave --overwrite out")
     if limit is not None and job.streaming:
         raise OptionError("--limit is for tables: this job's streams have no end")
-    if form is not None and job.sink is not None:
-        raise OptionError(f"the job writes {job.sink}: leave --format out")
+    if form is not None and (job.sink or job.into) is not None:
+        raise OptionError(f"the job writes {job.sink or job.into}: leave --format out")
     if form is not None and job.streaming and form not in SHOWN_OF_STREAMS:
         raise OptionError(f"a stream is shown as {', '.join(SHOWN_OF_STREAMS)}, not as {form}")
     return replace(job, overwrite=job.overwrite or overwrite, shown=form or job.shown, limit=limit)
@@ -102,10 +105,14 @@ def _sources(tables: Sequence[str]) -> dict[str, SourceSpec]:
 
 def check_places(job: Job) -> None:
     """Refuse a sink that would harm what is there, before anything is read."""
-    inputs = [source.path for source in job.sources.values()]
+    inputs = job.files
     inputs += [] if job.file is None else [str(job.file)]
     if job.checkpoint is not None:
         check_apart(job.checkpoint, inputs, "the checkpoint")
+    for name, folder in poison_folders(job).items():
+        check_apart(folder, inputs, "what cannot be read")
+        assert job.checkpoint is not None
+        check_stream_sink(folder, poison_checkpoint(job.checkpoint, name))
     if job.sink is None:
         if job.shown in BINARY and sys.stdout.isatty():
             raise OptionError(f"{job.shown} is not for a terminal: add --out FILE, or pipe it")
@@ -132,7 +139,10 @@ def _read(sources: dict[str, SourceSpec], tell: Callable[[str], None]) -> dict[s
     for source in sources.values():
         if source not in read:
             tell(f"reading {source.path}")
-            read[source] = read_table(source.path, source.format)
+            if source.outside is None:
+                read[source] = read_table(source.path, source.format)
+            else:
+                read[source] = outside_table(source)[0]
     return {name: read[source] for name, source in sources.items()}
 
 

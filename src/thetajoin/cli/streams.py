@@ -11,49 +11,22 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from thetajoin.cli.interrupts import after_stopping
-from thetajoin.cli.jobs import CONSOLE, NOW, TABLE, CheckedQuery, Job, spark_format
+from thetajoin.cli.jobs import CONSOLE, TABLE, CheckedQuery, Job
 from thetajoin.cli.live import LiveLine
 from thetajoin.cli.results import Writer
 from thetajoin.cli.rows import show_rows
+from thetajoin.cli.stream_sources import trigger_of, why
 from thetajoin.cli.terminal import counted, say, screen
+from thetajoin.cli.unreadable import Aside
 from thetajoin.cli.watching import NOBODY, Watchers, Watching, watchers
-from thetajoin.engine.machine import available_cores
-from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.errors import ThetaJoinError
 
 if TYPE_CHECKING:
     from thetajoin.spark.follow import Follower
 
 SHOWN = 20  # rows of a micro-batch that a terminal is shown
 LOOK_S = 0.2  # between two pictures of the totals; Ctrl-C is heard at once
-# Spark itself would take a CSV file's names for a row, and all its columns for texts.
-_READ = {"csv": {"header": "true", "inferSchema": "true"}}
 _WRITE = {"csv": {"header": "true"}}
-
-
-def open_frames(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
-    """The job's sources as DataFrames of a new session."""
-    try:
-        from thetajoin.spark.failures import plain_errors
-        from thetajoin.spark.session import local_session
-    except ImportError as error:
-        raise OptionError("a streaming job needs Spark: pip install 'thetajoin[spark]'") from error
-    tell("starting Spark")
-    cores = available_cores()
-    session = local_session(cores, shuffle_partitions=cores)
-    frames = {}
-    for name, source in job.sources.items():
-        tell(f"looking at {source.path}")
-        form = spark_format(source)
-        options = _READ.get(form, {})
-        with plain_errors(f"source {name!r}"):
-            table = session.read.format(form).options(**options).load(source.path)
-            if source.stream:
-                reader = session.readStream.format(form).options(**options)
-                table = reader.schema(table.schema).load(source.path)
-            if source.watermark is not None:
-                table = table.withWatermark(*source.watermark)
-        frames[name] = table
-    return frames
 
 
 def run_stream(
@@ -70,7 +43,8 @@ def run_stream(
             follower = _followed(job, call, console, live, told)
     if follower.error is not None:
         raise ThetaJoinError(f"the streaming query failed: {follower.error}")
-    where = "" if job.sink is None else f"; the result is in {job.sink}"
+    place = job.sink or job.into
+    where = "" if place is None else f"; the result is in {place}"
     # Where rows are data, nothing else is to be on stdout.
     telling = console if job.shown == TABLE else screen(errors=True)
     say(telling, f"{live.totals.line()}{where}")
@@ -93,8 +67,10 @@ def _followed(
 
     closed = threading.Event()
     with plain_errors("the streaming query could not start"):
-        query = _start(job, call.run(), console, closed)
-    follower = Follower(query, live.add)
+        found = call.run()
+        query = _start(job, found, console, closed)
+        aside = Aside(job, found.sparkSession)
+    follower = Follower(query, live.add, why=lambda failure: why(failure, job))
     told.follow(follower)
     try:
         with follower:
@@ -102,10 +78,13 @@ def _followed(
                 live.refresh()
                 if closed.is_set():
                     raise BrokenPipeError
+                aside.check()
+        aside.finish()
     finally:
         after_stopping(_so_far(job, live))
         with suppress(Exception):  # of a Spark that is being stopped as well
             query.stop()
+            aside.stop()
     return follower
 
 
@@ -124,7 +103,13 @@ def _start(job: Job, found: Any, console: Console, closed: threading.Event) -> A
         except BrokenPipeError:
             closed.set()
 
-    writer = found.writeStream.outputMode(job.mode)
+    if job.into is not None:
+        return _triggered(job, _outside(job, found))
+    if job.id is not None:
+        from thetajoin.spark.match_ids import match_ids
+
+        found = match_ids(found, job.id, keys=job.key)
+    writer = found.writeStream
     if job.sink_format == CONSOLE:
         # Spark's own console sink writes where the JVM does, which is its log.
         writer = writer.foreachBatch(shown)
@@ -132,10 +117,23 @@ def _start(job: Job, found: Any, console: Console, closed: threading.Event) -> A
         writer = writer.format(job.sink_format).options(**_WRITE.get(job.sink_format, {}))
     if job.sink is not None:
         writer = writer.option("path", str(job.sink))
+    return _triggered(job, writer)
+
+
+def _outside(job: Job, found: Any) -> Any:
+    """A writer to a system that is no folder of files, which has to answer."""
+    from thetajoin.spark.connectors.sinks import check_sink, stream_writer
+
+    assert job.into is not None
+    assert job.checkpoint is not None
+    check_sink(found.sparkSession, job.into)
+    return stream_writer(found, job.into, name=job.id, keys=job.key, checkpoint=job.checkpoint)
+
+
+def _triggered(job: Job, writer: Any) -> Any:
     if job.checkpoint is not None:
         writer = writer.option("checkpointLocation", str(job.checkpoint))
-    trigger = {"availableNow": True} if job.trigger == NOW else {"processingTime": job.trigger}
-    return writer.trigger(**trigger).start()
+    return writer.outputMode(job.mode).trigger(**trigger_of(job)).start()
 
 
 def _show_batch(console: Console, df: Any, number: int) -> None:

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from thetajoin.cli.secrets import redacted
+
 # What a terminal acts upon: control characters, and those that change the direction of writing. A
 # file's name may also hold bytes that are no text at all, which Python keeps as lone surrogates.
 _ACTS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -35,12 +37,13 @@ def screen(*, errors: bool = False) -> Console:
 
 
 def literal(value: object) -> str:
-    """A value's text with its control characters written out.
+    """A value's text with its control characters written out, and without secrets.
 
     >>> literal("a\\x1b[31mb\\nc [red]")
     'a\\\\x1b[31mb\\\\nc [red]'
     """
-    return _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))
+    text = redacted(str(value))
+    return _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def say(console: Console, text: object) -> None:

@@ -65,6 +65,8 @@ class Follower:
 
     What the query stores (`window_rows`, `state_bytes`, `index_bytes`, `segments`) is that of all
     units, those that had nothing to do in a micro-batch included; `imbalance` counts them too.
+
+    why: a query's failure in one line, for `error` and for those who are told of the end.
     """
 
     def __init__(
@@ -74,10 +76,11 @@ class Follower:
         on_end: OnEnd | None = None,
         *,
         every: float = EVERY_S,
+        why: Callable[[BaseException], str] = reason,
     ) -> None:
         self.missed = 0
         self.error: str | None = None
-        self._query, self._every = query, every
+        self._query, self._every, self._why = query, every, why
         self._subscribers: list[tuple[OnProgress | None, OnEnd | None]] = []
         self._last: tuple[str, int, str] | None = None  # run, micro-batch, when it began
         self._kept = Kept()
@@ -152,7 +155,7 @@ class Follower:
                 if failed < TRIES:
                     self._leave.wait(self._every)
                     continue
-                over, self.error = True, reason(error)
+                over, self.error = True, self._why(error)
             if over:
                 self._end()
         if not self._ended.is_set():
@@ -173,7 +176,7 @@ class Follower:
                 failure = self._query.exception()
             except Exception as error:  # of a Spark that is stopped
                 failure = error
-            self.error = None if failure is None else reason(failure)
+            self.error = None if failure is None else self._why(failure)
         for _, on_end in self._subscribers:
             _call(on_end, self.error)
         self._ended.set()

@@ -17,6 +17,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 METRIC = "thetajoin_"
 OPERATOR = "transformWithState"
+# Of the observed metric that counts a topic's unreadable messages; the source's name follows.
+POISON = "thetajoin-poison-"
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class JoinProgress:
     `began`, `watermark` and `newest_event` are seconds since 1970; the latter two are None where
     there is no watermark yet. `output_rows` is None where the sink does not count them. `imbalance`
     is the busiest unit's time over the mean. Units that had nothing to do are not among `units`.
+    `unreadable` are messages of Kafka topics that were passed over.
     """
 
     batch: int
@@ -92,6 +95,7 @@ class JoinProgress:
     sink: str = ""
     segments: int = 0
     imbalance: float | None = None
+    unreadable: int = 0
 
 
 def read_progress(progress: Any) -> JoinProgress:
@@ -128,6 +132,7 @@ def read_progress(progress: Any) -> JoinProgress:
         late_rows=sum(unit.late_rows for unit in units),
         null_times=sum(unit.null_times for unit in units),
         batch_ms=(given.get("durationMs") or {}).get("triggerExecution", 0),
+        unreadable=_unreadable(given),
         units=units,
         query=given.get("name") or given.get("id", ""),
         run=given.get("runId", ""),
@@ -146,6 +151,11 @@ def imbalance(units: tuple[UnitProgress, ...], number: int) -> float | None:
     """The busiest unit's time over the mean of `number` units, those without work included."""
     total = sum(unit.ms for unit in units)
     return max(unit.ms for unit in units) * number / total if total > 0 else None
+
+
+def _unreadable(given: dict[str, Any]) -> int:
+    metrics = given.get("observedMetrics") or {}
+    return sum(n.get("messages") or 0 for name, n in metrics.items() if name.startswith(POISON))
 
 
 def unit_numbers(progress: Any) -> list[tuple[str, dict[str, Any]]]:

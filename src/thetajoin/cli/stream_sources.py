@@ -1,0 +1,149 @@
+"""The sources of a streaming job as DataFrames of a Spark session on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from thetajoin.cli.jobs import NOW, Job, SourceSpec, spark_format
+from thetajoin.cli.terminal import counted, say, screen
+from thetajoin.engine.machine import available_cores
+from thetajoin.errors import OptionError, SchemaError, ThetaJoinError
+from thetajoin.spark.connectors.specs import TableSource, TopicSink, TopicSource
+
+# Spark itself would take a CSV file's names for a row, and all its columns for texts.
+_READ = {"csv": {"header": "true", "inferSchema": "true"}}
+# Columns that a sample has told, in this process.
+_TOLD: dict[TopicSource, str] = {}
+
+
+def open_frames(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
+    """The job's sources as DataFrames of a new session."""
+    session = _session(job, tell)
+    from thetajoin.spark.failures import plain_errors
+
+    frames = {}
+    for name, source in job.sources.items():
+        tell(f"looking at {source.path}")
+        with plain_errors(f"source {name!r}"):
+            frames[name] = _frame(session, job, name, source)
+    return frames
+
+
+def trigger_of(job: Job) -> dict[str, Any]:
+    """A job's trigger as Spark takes it."""
+    return {"availableNow": True} if job.trigger == NOW else {"processingTime": job.trigger}
+
+
+def connectors(job: Job) -> list[str]:
+    """The connectors that Spark needs for a job."""
+    topics = [s.outside for s in job.sources.values() if isinstance(s.outside, TopicSource)]
+    found = ["kafka"] if topics or isinstance(job.into, TopicSink) else []
+    return found + (["avro"] if any(topic.format == "avro" for topic in topics) else [])
+
+
+def _session(job: Job, tell: Callable[[str], None]) -> Any:
+    try:
+        from thetajoin.spark.connectors.jars import installed_spark, jar_settings
+        from thetajoin.spark.session import local_session
+    except ImportError as error:
+        raise OptionError("a streaming job needs Spark: pip install 'thetajoin[spark]'") from error
+    names = connectors(job)
+    if names:
+        tell(f"fetching what Spark needs for {', '.join(names)}, the first time only")
+    settings = jar_settings(names, installed_spark(), folder=job.jars, packages=job.packages)
+    tell("starting Spark")
+    cores = available_cores()
+    return local_session(cores, shuffle_partitions=cores, settings=settings)
+
+
+def _frame(session: Any, job: Job, name: str, source: SourceSpec) -> Any:
+    if isinstance(source.outside, TableSource):
+        rows, version = outside_table(source)
+        say(screen(errors=True), f"{name}: {version}, read once: later changes are not seen")
+        return session.createDataFrame(rows)
+    if isinstance(source.outside, TopicSource):
+        table = _topic(session, job, name, source.outside)
+    else:
+        form = spark_format(source)
+        options = _READ.get(form, {})
+        table = session.read.format(form).options(**options).load(source.path)
+        if source.stream:
+            reader = session.readStream.format(form).options(**options)
+            table = reader.schema(table.schema).load(source.path)
+    if source.watermark is not None:
+        table = table.withWatermark(*source.watermark)
+    return table
+
+
+def outside_table(source: SourceSpec) -> tuple[pa.Table, str]:
+    """The rows of a Delta or Iceberg table, and which version of it they are."""
+    from thetajoin.spark.connectors.tables import read_table
+
+    assert isinstance(source.outside, TableSource)
+    return read_table(source.outside)
+
+
+def _topic(session: Any, job: Job, name: str, source: TopicSource) -> Any:
+    from thetajoin.spark.connectors.topics import check_broker, kafka_errors, topic_rows
+
+    try:
+        check_broker(session, source)
+        with kafka_errors(f"source {name!r}", source):
+            return topic_rows(session, name, source, columns_of(session, job, name, source))
+    except SchemaError as error:
+        raise SchemaError(f"source {name!r}: {error}") from error
+    except ThetaJoinError as error:
+        told = str(error).removeprefix(f"source {name!r}: ")
+        raise ThetaJoinError(f"source {name!r}: {told}") from error
+
+
+def columns_of(session: Any, job: Job, name: str, source: TopicSource) -> str | None:
+    """A topic's columns: as given, as an earlier run of the job found them, or from a sample."""
+    if source.format in ("raw", "avro") or source.schema is not None:
+        return source.schema
+    if source not in _TOLD:
+        _TOLD[source] = _kept(job).get(name) or _sampled(session, job, name, source)
+    return _TOLD[source]
+
+
+def _sampled(session: Any, job: Job, name: str, source: TopicSource) -> str:
+    from thetajoin.spark.connectors.topics import sampled_schema
+
+    schema, messages = sampled_schema(session, source)
+    told = f"source {name!r}: from {counted(messages, 'message')}, schema = {json.dumps(schema)}"
+    say(screen(errors=True), told)
+    if job.checkpoint is not None:
+        file = _schemas(job.checkpoint)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({**_kept(job), name: schema}, indent=2) + "\n")
+    return schema
+
+
+def _kept(job: Job) -> dict[str, str]:
+    """What samples have told for this job's checkpoint; nothing while that is new.
+
+    A job goes on with the columns it began with, whatever the topic's first messages are by then.
+    """
+    if job.checkpoint is None or not (job.checkpoint / "metadata").exists():
+        return {}
+    file = _schemas(job.checkpoint)
+    return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+def _schemas(checkpoint: Path) -> Path:
+    return checkpoint.with_name(f"{checkpoint.name}.schemas.json")
+
+
+def why(failure: BaseException, job: Job) -> str:
+    """Why a query has failed, in one line."""
+    from thetajoin.spark.connectors.topics import kafka_reason
+    from thetajoin.spark.failures import reason
+
+    topics = [s.outside for s in job.sources.values() if isinstance(s.outside, TopicSource)]
+    named = [topic for topic in topics if topic.topic in str(failure)] or topics
+    return kafka_reason(failure, named[0]) if named else reason(failure)

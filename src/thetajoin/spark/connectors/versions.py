@@ -1,0 +1,102 @@
+"""Which connector fits which Spark: Maven coordinates that were tried, and those that failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thetajoin.errors import OptionError
+
+SPARK = "4.3"  # the Spark that everything below was tried with
+
+
+@dataclass(frozen=True)
+class Connector:
+    """What Spark needs in order to read and write one kind of system.
+
+    coordinates: all jars, as ``group:artifact:version``; the first is the connector itself.
+    problem: why no release fits this Spark; empty if one does.
+    """
+
+    name: str
+    use: str
+    coordinates: tuple[str, ...]
+    problem: str = ""
+
+    @property
+    def main(self) -> str:
+        """The coordinate of the connector itself."""
+        return self.coordinates[0]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of all its jars."""
+        return tuple(file_name(coordinate) for coordinate in self.coordinates)
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that its jars are kept in."""
+        return f"{self.name}-{self.main.rsplit(':', 1)[1]}"
+
+
+# Spark's own modules of version 4.3 could not be found in Maven Central; those of the versions
+# below work with it. Of spark-token-provider-kafka, which is used for Hadoop's delegation tokens
+# only, 4.0.0 is the newest that was found.
+CONNECTORS = {
+    "kafka": Connector(
+        "kafka",
+        "Kafka topics",
+        (
+            "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+            "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+            "org.apache.kafka:kafka-clients:3.9.2",
+            "org.apache.commons:commons-pool2:2.13.1",
+        ),
+    ),
+    "avro": Connector("avro", "Avro messages", ("org.apache.spark:spark-avro_2.13:4.1.1",)),
+    "delta-spark": Connector(
+        "delta-spark",
+        "Delta tables as streams",
+        ("io.delta:delta-spark_4.2_2.13:4.4.0",),
+        "made for Spark 4.2, and cannot read a table with 4.3 (NoSuchMethodError); "
+        "tables and sinks work without it",
+    ),
+    "iceberg-spark": Connector(
+        "iceberg-spark",
+        "Iceberg tables as streams",
+        ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",),
+        "made for Spark 4.1, and cannot open a catalog with 4.3 (IncompatibleClassChangeError); "
+        "tables and sinks work without it",
+    ),
+}
+
+
+def file_name(coordinate: str) -> str:
+    """The file of a Maven coordinate.
+
+    >>> file_name("org.apache.kafka:kafka-clients:3.9.2")
+    'kafka-clients-3.9.2.jar'
+    """
+    _, artifact, version = coordinate.split(":")
+    return f"{artifact}-{version}.jar"
+
+
+def artifact_of(coordinate: str) -> str:
+    """What a coordinate is called without its version and its Scala.
+
+    >>> artifact_of("org.apache.spark:spark-avro_2.13:4.1.1")
+    'spark-avro'
+    """
+    return coordinate.split(":")[1].partition("_")[0]
+
+
+def fitting(name: str, spark: str) -> Connector:
+    """The connector of that name, or one line on why there is none for this Spark."""
+    connector = CONNECTORS[name]
+    if connector.problem:
+        raise OptionError(f"{connector.use}: {connector.main} is {connector.problem}")
+    if not spark.startswith(f"{SPARK}."):
+        raise OptionError(
+            f"{connector.use}: {connector.main} was tried with Spark {SPARK}, and this is {spark}: "
+            "name the one that fits under [spark] packages, or put its jars into a folder"
+        )
+    return connector

@@ -1,0 +1,110 @@
+"""Connectors without a broker: versions, jars, secrets, reading messages, tables of Delta."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.spark.connectors import jars, topics
+from thetajoin.spark.connectors.specs import TableSink, TableSource, TopicSource
+from thetajoin.spark.connectors.tables import append_batch, check_table, read_table
+from thetajoin.spark.connectors.versions import CONNECTORS, fitting
+
+
+def test_what_fits_this_spark() -> None:
+    assert fitting("kafka", "4.3.0") is CONNECTORS["kafka"]
+    with pytest.raises(OptionError, match=r"was tried with Spark 4.3, and this is 4.4.1"):
+        fitting("kafka", "4.4.1")
+    with pytest.raises(OptionError, match=r"made for Spark 4.2"):
+        fitting("delta-spark", "4.3.0")
+
+
+def test_jars_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is fetched where a user has named a folder, or a package."""
+
+    def none(*_: object) -> None:
+        raise AssertionError("nothing should be fetched")
+
+    monkeypatch.setattr(jars, "fetch", none)
+    monkeypatch.delenv(jars.JARS, raising=False)
+    with pytest.raises(OptionError, match="has no spark-sql-kafka-0-10 jar: put these into it"):
+        jars.jar_settings(["kafka"], "4.3.0", folder=tmp_path)
+    for name in CONNECTORS["kafka"].files:
+        (tmp_path / name).touch()
+    found = jars.jar_settings(["kafka"], "4.3.0", folder=tmp_path)["spark.jars"].split(",")
+    assert sorted(Path(file).name for file in found) == sorted(CONNECTORS["kafka"].files)
+    monkeypatch.setenv(jars.JARS, str(tmp_path))
+    assert "spark.jars" in jars.jar_settings(["kafka"], "4.4.0")
+    monkeypatch.setenv(jars.JARS, str(tmp_path / "none"))
+    with pytest.raises(OptionError, match=r"THETAJOIN_JARS = .* is not a folder"):
+        jars.jar_settings(["kafka"], "4.3.0")
+    monkeypatch.delenv(jars.JARS)
+    given = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0"
+    assert jars.jar_settings(["kafka"], "4.3.0", packages=[given]) == {"spark.jars.packages": given}
+
+
+JSON = [
+    (b'{"id": 1, "x": 2}', False),
+    (b'{"id": 1}', False),
+    (b'{"id": 1, "new": [1]}', False),
+    (b"{}", False),
+    (b'{"id": "one"}', True),
+    (b"{", True),
+    (b"", True),
+    (None, True),
+    (b"7", True),
+]
+CSV = [(b"1,2", False), (b"1,", False), (b"one,2", True), (b"1,2,3", True), (None, True)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("form", "cases"), [("json", JSON), ("csv", CSV)])
+def test_which_messages_cannot_be_read(spark: Any, form: str, cases: list[Any]) -> None:
+    rows = [(at, value) for at, (value, _) in enumerate(cases)]
+    raw = spark.createDataFrame(rows, "at INT, value BINARY")
+    source = TopicSource("nowhere:1", "t", form)
+    read = topics._read(raw, source, "id BIGINT, x INT").orderBy("at").collect()
+    assert [row[topics._BAD] for row in read] == [bad for _, bad in cases]
+    assert read[0][topics._VALUE].asDict() == {"id": 1, "x": 2, topics._BAD: None}
+
+
+def test_no_secret_is_in_a_description() -> None:
+    source = TopicSource("h:1", "t", options=(("kafka.sasl.jaas.config", "hunter22"),))
+    assert "hunter22" not in repr(source)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_micro_batch_is_appended_once(kind: str, tmp_path: Path) -> None:
+    """Also when it is run again later, and each query has its own count."""
+    package = {"delta": "deltalake", "iceberg": "pyiceberg"}[kind]
+    pytest.importorskip(package, reason=f"{package} is not installed")
+    place, options = str(tmp_path / "t"), ()
+    if kind == "iceberg":
+        pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed")
+        place = "here.db.t"
+        options = (
+            ("type", "sql"),
+            ("uri", f"sqlite:///{tmp_path}/catalog.db"),
+            ("warehouse", f"file://{tmp_path}/lake"),
+        )
+    sink = TableSink(kind, place, options)
+    check_table(sink)
+    batch = pa.table({"id": [1, 1, 2], "s": ["x", "x", None]})
+    done = [append_batch(sink, batch, "one", number) for number in (0, 0, 1, 1, 0)]
+    assert done == [True, False, True, False, False]
+    assert append_batch(sink, batch, "two", 0)
+    rows, version = read_table(TableSource(kind, place, options))
+    assert sorted(rows.column("id").to_pylist()) == sorted([1, 1, 2] * 3)
+    assert version.startswith(("version 2", "snapshot "))
+    with pytest.raises(ThetaJoinError, match=f"cannot write micro-batch 9 to the {kind} table"):
+        append_batch(sink, pa.table({"id": ["text"], "other": [1.5]}), "one", 9)
+
+
+def test_a_table_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("deltalake", reason="deltalake is not installed")
+    with pytest.raises(ThetaJoinError, match="cannot read the delta table"):
+        read_table(TableSource("delta", str(tmp_path / "none")))

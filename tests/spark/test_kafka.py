@@ -1,0 +1,283 @@
+"""Kafka topics as sources and sinks of jobs, with a real broker on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from naive import Time, conj, naive_join
+from thetajoin.bench.pipeline_data import (
+    counted,
+    expected_pairs,
+    fill,
+    job_text,
+    make_rows,
+    without_repeats,
+    write_job,
+    written,
+)
+from thetajoin.bench.pipeline_kills import COMMAND, Ordeal
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = "id BIGINT, x INT, ts TIMESTAMP"
+
+
+def run(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run the job of a folder as a user does."""
+    return subprocess.run(
+        [sys.executable, "-c", COMMAND, "run", "job.toml"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | more,
+    )
+
+
+def refusal(folder: Path, **more: str) -> str:
+    """The one line of a job that must be refused."""
+    done = run(folder, **more)
+    assert (done.returncode, done.stdout) == (1, "")
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith("thetajoin: ")
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def send(spark: Any, servers: str, topic: str, values: list[str]) -> None:
+    frame = spark.createDataFrame([(value,) for value in values], "value string").coalesce(1)
+    options = {"kafka.bootstrap.servers": servers, "topic": topic}
+    frame.write.format("kafka").options(**options).save()
+
+
+def message(row: dict[str, Any]) -> str:
+    return json.dumps(row | {"ts": row["ts"].isoformat()})
+
+
+def readings(side: int, rows: int) -> list[dict[str, Any]]:
+    times = [START + timedelta(seconds=3 * at + side, microseconds=at) for at in range(rows)]
+    return [{"id": at, "x": (at * 37 + 11 * side) % 50, "ts": t} for at, t in enumerate(times)]
+
+
+def job(servers: str, topics: tuple[str, str], sink: str, left: str = "", right: str = "") -> str:
+    return f"""
+query = "SELECT l.id, r.id AS other FROM l, r WHERE l.x < r.x"
+checkpoint = "ck"
+[sources.l]
+kafka = "{servers}"
+topic = "{topics[0]}"
+schema = "{SCHEMA}"
+watermark = "ts 1 day"
+max_offsets_per_trigger = 25
+{left}
+[sources.r]
+kafka = "{servers}"
+topic = "{topics[1]}"
+watermark = "ts 1 day"
+{right}
+[window]
+time = "1 minute"
+on = "ts"
+[sink]
+{sink}
+"""
+
+
+def test_two_topics_into_a_third(spark: Any, broker: str, tmp_path: Path) -> None:
+    """Equal to the naive join; bad messages are counted, kept aside and told; columns are told."""
+    left, right = readings(0, 80), readings(1, 80)
+    bad = ["{no", '{"id": "x"}', ""]
+    send(spark, broker, "two_l", [*map(message, left), *bad])
+    send(spark, broker, "two_r", [*map(message, right)])
+    sink = f'kafka = "{broker}"\ntopic = "two_out"\nid = "pair"\nkey = ["id", "other"]'
+    write_job(tmp_path, job(broker, ("two_l", "two_r"), sink, 'poison = "bad"'))
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "3 messages unreadable" in done.stdout
+    assert 'schema = "id BIGINT,ts TIMESTAMP,x BIGINT"' in done.stderr
+    found = written(spark, broker, "two_out")
+    window = Time(timedelta(minutes=1), timedelta(minutes=1), "ts", "ts")
+    pairs = naive_join(left, right, conj(("x", "<", "x")), window=window)
+    assert counted(found) == Counter((l["id"], r["id"]) for l, r in pairs)
+    assert len(set(found.column("key").to_pylist())) == found.num_rows
+    aside = pq.read_table(tmp_path / "bad", columns=["value", "partition", "offset"])
+    assert Counter(bytes(v).decode() for v in aside.column("value").to_pylist()) == Counter(bad)
+    # More rows, in which `x` has become a text: those are set aside, the others joined.
+    more = [{"id": 100, "x": 0, "ts": left[-1]["ts"]}]
+    changed = [message(more[0]), message(more[0] | {"x": "nine"}), message(more[0] | {"new": 1})]
+    send(spark, broker, "two_l", changed)
+    again = run(tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "1 message unreadable" in again.stdout
+    assert "schema =" not in again.stderr  # as the first run found it
+    pairs = naive_join([*left, *more, *more], right, conj(("x", "<", "x")), window=window)
+    found = written(spark, broker, "two_out")
+    assert counted(found) == Counter((l["id"], r["id"]) for l, r in pairs)
+    assert pq.read_table(tmp_path / "bad").num_rows == 4
+
+
+def test_a_driver_that_is_killed(spark: Any, broker: str, tmp_path: Path) -> None:
+    """Matches come again after a kill, and their ids tell; equal rows stay two."""
+    left, right = make_rows(0, 2500), make_rows(1, 2500)
+    for topic, rows in (("kill_l", left), ("kill_r", right)):
+        fill(spark, broker, topic, rows)
+    sink = f'kafka = "{broker}"\ntopic = "kill_out"\nid = "match_id"'
+    ordeal = Ordeal(write_job(tmp_path, job_text(broker, ("kill_l", "kill_r"), sink, most=250)))
+    ordeal.run(3)
+    assert (ordeal.kills, ordeal.starts) == (3, 4)
+    found = written(spark, broker, "kill_out")
+    expected = expected_pairs(left, right)
+    assert max(expected.values()) == 4
+    assert counted(without_repeats(found)) == expected
+
+
+def test_delta_has_each_micro_batch_once(spark: Any, broker: str, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
+    left, right = make_rows(0, 2500), make_rows(1, 2500)
+    for topic, rows in (("delta_l", left), ("delta_r", right)):
+        fill(spark, broker, topic, rows)
+    text = job_text(broker, ("delta_l", "delta_r"), 'delta = "out"\nid = "match_id"', most=250)
+    ordeal = Ordeal(write_job(tmp_path, text))
+    ordeal.run(3)
+    assert ordeal.kills == 3
+    found = deltalake.DeltaTable(str(tmp_path / "out")).to_pyarrow_table()
+    assert counted(found) == expected_pairs(left, right)
+    assert len(set(found.column("match_id").to_pylist())) == found.num_rows
+
+
+def test_what_is_not_there(spark: Any, broker: str, tmp_path: Path) -> None:
+    send(spark, broker, "here", [message(row) for row in readings(0, 3)])
+    sink = 'format = "console"'
+    write_job(tmp_path, job(broker, ("here", "nowhere"), sink))
+    assert f"source 'r': there is no topic 'nowhere' at {broker}" in refusal(tmp_path)
+    dead = job(broker, ("here", "here"), sink).replace(broker, "127.0.0.1:1")
+    write_job(tmp_path, dead)
+    assert "source 'l': no Kafka broker answers at 127.0.0.1:1" in refusal(tmp_path)
+
+
+def test_a_broker_that_goes_and_comes_back(
+    spark: Any, broker: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The job waits for it, and nothing is lost; Ctrl-C then stops it."""
+    from thetajoin.spark.connectors.broker import Broker
+
+    left, right = readings(0, 40), readings(1, 40)
+    folder = tmp_path_factory.mktemp("own")
+    with Broker(folder) as own:
+        for topic, rows in (("gone_l", left[:20]), ("gone_r", right[:20])):
+            send(spark, own.servers, topic, [message(row) for row in rows])
+        sink = f'kafka = "{own.servers}"\ntopic = "gone_out"\nid = "pair"\nkey = ["id", "other"]'
+        text = job(own.servers, ("gone_l", "gone_r"), sink)
+        write_job(tmp_path, text.replace('"ck"', '"ck"\ntrigger = "1 second"'))
+        process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND, "run", "job.toml"],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            waited(lambda: (tmp_path / "ck" / "commits" / "0").exists(), process)
+            own.stop()
+            time.sleep(8)
+            own.start()
+            for topic, rows in (("gone_l", left[20:]), ("gone_r", right[20:])):
+                send(spark, own.servers, topic, [message(row) for row in rows])
+            window = Time(timedelta(minutes=1), timedelta(minutes=1), "ts", "ts")
+            pairs = naive_join(left, right, conj(("x", "<", "x")), window=window)
+            expected = Counter((l["id"], r["id"]) for l, r in pairs)
+
+            def complete() -> bool:
+                return counted(without_repeats(written(spark, own.servers, "gone_out"))) == expected
+
+            waited(complete, process)
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=60)
+            assert process.returncode == 130
+            assert "the same command goes on from here" in told
+        finally:
+            process.kill()
+            process.wait()
+
+
+def waited(done: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    latest = time.monotonic() + 240
+    while not done():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < latest
+        time.sleep(0.5)
+
+
+def test_a_message_that_is_to_fail(spark: Any, broker: str, tmp_path: Path) -> None:
+    send(spark, broker, "fail_l", [message(readings(0, 1)[0]), "password is hunter22"])
+    send(spark, broker, "fail_r", [message(row) for row in readings(1, 3)])
+    secret = '[sources.r.options]\nkafka.client.id = "${CLIENT}"'
+    sink = f'kafka = "{broker}"\ntopic = "fail_out"'
+    right = f'schema = "{SCHEMA}"\n{secret}'
+    text = job(broker, ("fail_l", "fail_r"), sink, 'on_poison = "fail"', right)
+    write_job(tmp_path, text)
+    told = refusal(tmp_path, CLIENT="hunter22")
+    assert "topic fail_l has a message that cannot be read: partition" in told
+    assert "hunter22" not in told
+
+
+def test_bytes_csv_and_avro(spark: Any, broker: str, tmp_path: Path) -> None:
+    """Each format's own rows, and its own unreadable ones."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.avro.functions import to_avro
+
+    record = {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": n, "type": ["null", "long"], "default": None} for n in ("id", "x")],
+    }
+    (tmp_path / "r.avsc").write_text(json.dumps(record))
+    packed = spark.range(5).select(
+        to_avro(F.struct("id", F.col("id").alias("x")), json.dumps(record)).alias("value")
+    )
+    options = {"kafka.bootstrap.servers": broker, "topic": "avro"}
+    # A message may hold nothing but NULLs, and is read as that.
+    nothing = spark.range(1).select(F.lit(b"\x00\x00").alias("value"))
+    packed.union(nothing).write.format("kafka").options(**options).save()
+    send(spark, broker, "avro", ["\x01"])
+    send(spark, broker, "csv", ["0,0", "1,1", "2,2", "3,3", "4,4", "5,not a number"])
+    text = f"""
+query = "SELECT a.id, c.id AS other FROM a, c WHERE a.x < c.x"
+checkpoint = "ck"
+[sources.a]
+kafka = "{broker}"
+topic = "avro"
+format = "avro"
+schema = "r.avsc"
+[sources.c]
+kafka = "{broker}"
+topic = "csv"
+format = "csv"
+schema = "id BIGINT, x INT"
+metadata = ["offset"]
+[window]
+count = 100
+on = "x"
+[sink]
+path = "out"
+"""
+    write_job(tmp_path, text)
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 messages unreadable" in done.stdout
+    found = pq.read_table(tmp_path / "out")
+    assert counted(found) == Counter((a, c) for a in range(5) for c in range(a + 1, 5))
