@@ -40,8 +40,9 @@ from thetajoin.ipc import from_ipc
 from thetajoin.limits import limits
 from thetajoin.planner.route_plan import choose_route
 from thetajoin.spark import unit as unit_module
-from thetajoin.spark.unit import ARRIVALS, Entry, JoinUnit, rows_blob, rows_from
+from thetajoin.spark.unit import JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
+from thetajoin.spark.unit_rows import ARRIVALS, Entry, rows_blob, rows_from
 
 pytestmark = pytest.mark.usefixtures("local_dir")
 

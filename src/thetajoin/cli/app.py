@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from thetajoin.cli.checkpoint_app import checkpoint_app
 from thetajoin.cli.terminal import say, screen
 
 app = typer.Typer(
@@ -18,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 JOINS, TRIAL, MACHINE = "Join", "Try it", "This machine"
+app.add_typer(checkpoint_app, rich_help_panel=JOINS)
 
 
 class Format(StrEnum):

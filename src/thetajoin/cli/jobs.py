@@ -6,6 +6,7 @@ A job is TOML:
 query = "SELECT dc1.rack, count(*) AS n FROM dc1, dc2 WHERE dc1.rp < dc2.rp GROUP BY dc1.rack"
 checkpoint = "ck"          # streams only
 trigger = "10 seconds"     # or "available-now"; streams only
+late = "late"              # a folder for late rows; streams only
 
 [sources.dc1]
 path = "dc1"               # a file, a folder, a pattern of files or a URI
@@ -51,6 +52,7 @@ _KEYS: dict[str, dict[str, type]] = {
         "sink": dict,
         "checkpoint": str,
         "trigger": str,
+        "late": str,
     },
     "source": {"path": str, "format": str, "stream": bool, "watermark": str},
     "window": {"time": str, "count": int, "slide": int, "on": object},
@@ -81,6 +83,7 @@ class Job:
 
     sink: the file or folder to write; without one, rows are shown, in the format of `shown`.
     limit: how many rows are wanted; None for all, or for a screenful where they are shown.
+    late: the folder for rows that come behind the watermark.
     """
 
     query: str
@@ -95,6 +98,7 @@ class Job:
     file: Path | None = None
     shown: str = TABLE
     limit: int | None = None
+    late: str | None = None
 
     @property
     def streaming(self) -> bool:
@@ -160,6 +164,7 @@ def check_job(data: dict[str, Any], path: Path) -> Job:
         window=_window(data["window"], where) if "window" in data else None,
         checkpoint=path.parent / data["checkpoint"] if "checkpoint" in data else None,
         trigger=data.get("trigger", NOW),
+        late=place(data["late"], path.parent) if "late" in data else None,
         file=path,
         **_sink(data.get("sink"), where, path.parent),
     )
@@ -263,7 +268,7 @@ def _consistent(job: Job, data: dict[str, Any], where: str) -> Job:
 
 def _check_tables(data: dict[str, Any], where: str) -> None:
     sink = data.get("sink", {})
-    for key in ("checkpoint", "trigger", "mode"):
+    for key in ("checkpoint", "trigger", "late", "mode"):
         if key in data or key in sink:
             raise OptionError(f"{where}: {key} is for streams, and no source has stream = true")
     if "sink" in data and "path" not in sink:

@@ -55,13 +55,12 @@ def open_frames(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
 
 def run_stream(job: Job, compiled: Callable[[Job], CheckedQuery], console: Console) -> None:
     """Run a streaming job until its streams end or somebody stops it."""
-    call = compiled(job)
+    found = _planned(job, compiled)
     from thetajoin.spark.failures import plain_errors, reason
 
     closed = threading.Event()
     with LiveLine(console) as live:
         with plain_errors("the streaming query could not start"):
-            found = call.run()
             found.sparkSession.streams.addListener(live.listener())
             query = _start(job, found, console, closed)
         try:
@@ -81,6 +80,27 @@ def run_stream(job: Job, compiled: Callable[[Job], CheckedQuery], console: Conso
     # Where rows are data, nothing else is to be on stdout.
     telling = console if job.shown == TABLE else screen(errors=True)
     say(telling, f"{live.totals.line()}{where}")
+
+
+def _planned(job: Job, compiled: Callable[[Job], CheckedQuery]) -> Any:
+    """The job's result as a streaming DataFrame, which nothing reads yet."""
+    try:
+        from thetajoin.spark.checkpoint import accepted
+        from thetajoin.spark.failures import plain_errors
+        from thetajoin.spark.planned import planning
+    except ImportError as error:
+        raise OptionError("a streaming job needs Spark: pip install 'thetajoin[spark]'") from error
+    accepts = () if job.checkpoint is None else accepted(str(job.checkpoint))
+    with planning(late=job.late, accepts=accepts) as plan:
+        call = compiled(job)
+        with plain_errors("the streaming query could not start"):
+            found = call.run()
+    if job.late is not None and len(plan.specs) != 1:
+        raise OptionError(
+            f"late = {job.late!r} is for one join of two streams, and this query has "
+            f"{len(plan.specs)}"
+        )
+    return found
 
 
 def _so_far(job: Job, live: LiveLine) -> str:
