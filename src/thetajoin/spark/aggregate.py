@@ -50,6 +50,7 @@ from thetajoin.spark.stream import (
     check_watermarks,
     in_units,
     observed,
+    refuse_change_feeds,
     spread_over_units,
     time_lags,
 )
@@ -102,6 +103,7 @@ def aggregate_frames(left: Any, right: Any, call: JoinCall) -> Any:
     call = replace(call, options=options)
     config = _asked(left, right, call, streaming=streaming)
     spec = config.spec
+    refuse_change_feeds(left, right, config.join)
     whole = left, right
     left, right = _needed(left, right, config)
     if left.isStreaming and right.isStreaming:

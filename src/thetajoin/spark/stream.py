@@ -29,6 +29,7 @@ from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.nearest import nearest_window
 from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
 from thetajoin.planner.route_plan import DEFAULT_UNITS, Routing, check_units, choose_route
+from thetajoin.spark.change_feed import refuse_change_feed
 from thetajoin.spark.checkpoint import accepted
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.late import check_late, checked_place
@@ -65,6 +66,7 @@ def stream_join(left: Any, right: Any, call: JoinCall) -> Any:
         refuse_endless(window, config.how)
     check_watermarks(left, right, window)
     compiled = CompiledJoin(config)
+    refuse_change_feeds(left, right, compiled)
     spread = spread_over_units(left, compiled, *asked)
     output = output_schema(compiled, left, right)
     repeated = repeated_columns(compiled, output) if both else ()
@@ -94,6 +96,12 @@ def beside_state(options: dict[str, Any]) -> dict[str, Any]:
                 "migrate`: leave it out"
             )
     return {"late": None if late is None else checked_place(late), "accepts": accepts}
+
+
+def refuse_change_feeds(left: Any, right: Any, join: CompiledJoin) -> None:
+    """Refuse streams of updates and deletes, but where the condition says which rows it wants."""
+    for df, side in ((left, "the left stream"), (right, "the right stream")):
+        refuse_change_feed(df, side, join.condition.sql)
 
 
 def framed(call: JoinCall, left: Any, right: Any, *, streaming: bool) -> JoinConfig:
