@@ -96,8 +96,8 @@ def unpacked(file: Path) -> Iterator[Kept]:
         with zipfile.ZipFile(file) as archive:
             archive.extractall(folder)
         case = json.loads((folder / "case.json").read_text())
-        rows = {name: counted(case.pop(name)) for name in ("before", "expected")}
-        yield Kept(name=f"{file.parent.name}/{file.stem}", folder=folder, **case, **rows)
+        case |= {name: counted(case[name]) for name in ("before", "expected")}
+        yield Kept(name=f"{file.parent.name}/{file.stem}", folder=folder, **case)
 
 
 def goes_on(kept: Kept, session: Any = None) -> Rows:
@@ -138,7 +138,7 @@ def streams(kept: Kept, session: Any, end: int) -> list[Any]:
 
 def query_of(kept: Kept, sides: list[Any]) -> tuple[Any, str]:
     """The streaming join, and the output mode that shows all of it."""
-    call = {"join": tj.join, "join_agg": tj.join_agg, "nearest": tj.nearest}[kept.kind_of_call]
+    call = getattr(tj, kept.kind_of_call)
     mode = "complete" if kept.kind_of_call == "join_agg" else "append"
     return call(*sides, **kept.arguments()), mode
 
