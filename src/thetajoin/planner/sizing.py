@@ -231,7 +231,8 @@ class Sizing:
             f"  matches:  2 x {rate} x {np.mean([*self.seen.values()]):,.0f} rows seen x "
             f"{found.share:.2g} of all pairs = {self.pairs:,.0f} a second",
             f"  cores:    {rate} x ({sum(found.sent.values()):.3g} copies x "
-            f"{found.row_s * 1e6:.2f} us joined + 2 x {SPARK_S * 1e6:.2f} us in Spark) + {self.pairs:,.0f} x "
+            f"{found.row_s * 1e6:.2f} us joined + 2 x {SPARK_S * 1e6:.2f} us in Spark) + "
+            f"{self.pairs:,.0f} x "
             f"{found.pair_s * 1e9:.1f} ns = {self.busy:.2f} busy, without the sink; at "
             f"{BUSY:.0%} load {self.cores}",
             f"  memory:   {index} of index + {self.cores} x {_bytes(WORKER)} of Python workers + "
