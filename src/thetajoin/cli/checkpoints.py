@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
 MOST_LINES = 20  # of what is wrong with a checkpoint
 
 
+def need_spark() -> None:
+    """Refuse to go on without Spark, which alone reads its checkpoints."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise OptionError("a checkpoint needs Spark: pip install 'thetajoin[spark]'")
+
+
 def _spark() -> Any:
     """A session that is only used to read and move state."""
-    try:
-        from thetajoin.spark.session import local_session
-    except ImportError as error:
-        raise OptionError("a checkpoint needs Spark: pip install 'thetajoin[spark]'") from error
+    from thetajoin.spark.session import local_session
+
     return local_session()
 
 
@@ -48,6 +53,7 @@ def _job(path: Path, checkpoint: str) -> tuple[Any, list[UnitSpec]]:
 
 def inspect(path: str, *, as_json: bool) -> None:
     """Say what is in a checkpoint."""
+    need_spark()
     from thetajoin.spark.checkpoint import read_checkpoint, read_log
 
     read_log(path)  # what is no checkpoint is said before Spark starts
@@ -134,6 +140,7 @@ def _show_join(console: Console, join: dict[str, Any]) -> None:
 
 def verify(path: str, job: Path | None) -> int:
     """Say whether a checkpoint can be gone on with, by a job if one is given; the exit code."""
+    need_spark()
     from thetajoin.spark.checkpoint import read_checkpoint, read_log
     from thetajoin.spark.checkpoint_check import check_goes_on, faults
 
@@ -161,6 +168,7 @@ def verify(path: str, job: Path | None) -> int:
 
 def migrated(old: str, new: str, job: Path | None, partitions: int | None) -> None:
     """Copy a checkpoint, changed."""
+    need_spark()
     from thetajoin.spark.checkpoint import read_log
     from thetajoin.spark.migrate import migrate
 
