@@ -199,6 +199,12 @@ def test_damage_and_other_folders_are_told_in_a_line(streams: Streams, run: Any)
         migrate(spark, str(checkpoint), str(checkpoint / "new"))
     with pytest.raises(OptionError, match="exists"):
         migrate(spark, str(checkpoint), str(streams.folder / "l"))
+    moved = streams.folder / "moved"
+    checkpoint.rename(moved)
+    with pytest.raises(SnapshotError, match="was copied or moved here, and Spark looks"):
+        read_checkpoint(spark, str(moved))
+    migrate(spark, str(moved), str(checkpoint))
+    assert read_checkpoint(spark, str(checkpoint)).joins
     for file in sorted(checkpoint.glob("state/0/*/*.changelog"))[-1:]:
         file.write_bytes(b"\0" * file.stat().st_size)
     ended = run("checkpoint", "verify", checkpoint)

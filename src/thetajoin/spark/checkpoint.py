@@ -7,6 +7,8 @@ makes a changed copy.
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -82,10 +84,12 @@ class Checkpoint:
 def filesystem(path: str) -> tuple[fs.FileSystem, str]:
     """Where a path or a URI leads to; Hadoop's name for S3 is taken as S3's."""
     try:
-        if "://" in path or path.startswith("file:"):
+        if path.startswith("file:/") and not path.startswith("file://"):  # as Hadoop writes it
+            path = path.removeprefix("file:")
+        if "://" in path:
             found = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
             return found[0], found[1]
-        return fs.LocalFileSystem(), path
+        return fs.LocalFileSystem(), os.path.abspath(path)
     except (pa.ArrowInvalid, OSError, NotImplementedError) as error:
         raise SnapshotError(f"cannot read {path}: {error}") from error
 
@@ -161,11 +165,44 @@ def read_checkpoint(session: Any, path: str) -> Checkpoint:
     except SnapshotError:
         raise
     except Exception as error:
-        raise SnapshotError(f"the state in {path} cannot be read: {reason(error)}") from error
+        raise SnapshotError(_unreadable(path, error)) from error
     if not any(join.units for join in joins):
         raise SnapshotError(f"{path} holds no state of a streaming join of thetajoin")
     joins = [join for join in joins if join.units]
     return Checkpoint(path, begun[0] if begun else 0, done[-1], len(done), when, mark, joins)
+
+
+def _unreadable(path: str, error: Exception) -> str:
+    """Why a state cannot be read; of a copy, what to do about it."""
+    root = filesystem(path)[1]
+    for _, _, metadata in operators_metadata(path):
+        for named in schema_files(metadata):
+            if named.rpartition("/state/")[0].removeprefix("file:") != root:
+                there = filesystem(named)
+                if there[0].get_file_info(there[1]).type != fs.FileType.File:
+                    return (
+                        f"{path} was copied or moved here, and Spark looks for a part of it in "
+                        f"{named}: make a copy that stands alone, with `thetajoin checkpoint "
+                        f"migrate {path} NEW`"
+                    )
+    return f"the state in {path} cannot be read: {reason(error)}"
+
+
+def operators_metadata(path: str) -> Iterator[tuple[fs.FileInfo, str, dict[str, Any]]]:
+    """What Spark has written of each stateful operator: the file, its version, and its content."""
+    files, root = filesystem(path)
+    inside = fs.FileSelector(f"{root}/state", recursive=True, allow_not_found=True)
+    for info in files.get_file_info(inside):
+        if "/_metadata/v2/" in info.path and info.base_name.isdigit():
+            with files.open_input_stream(info.path) as file:
+                version, _, text = file.read().decode().partition("\n")
+            yield info, version, json.loads(text)
+
+
+def schema_files(metadata: dict[str, Any]) -> list[str]:
+    """Where the schemas of an operator's state are said to lie."""
+    stores = metadata.get("stateStoreInfo", [])
+    return [name for store in stores for name in store.get("stateSchemaFilePaths", [])]
 
 
 def _units(session: Any, path: str, operator: int) -> list[UnitState]:

@@ -25,6 +25,7 @@ from thetajoin.spark.checkpoint import (
     JoinState,
     accepted,
     filesystem,
+    operators_metadata,
     read_checkpoint,
     read_log,
 )
@@ -61,7 +62,21 @@ def migrate(
     The query must not run. The old checkpoint is only read, and a new one that could not be
     finished is removed.
     """
-    found = read_checkpoint(session, old)
+    if partitions is not None and partitions < 1:
+        raise OptionError(f"{partitions} partitions: there must be at least 1")
+    _copied(old, new)
+    try:
+        return _changed(session, old, new, partitions, specs)
+    except BaseException:
+        _remove(new)
+        raise
+
+
+def _changed(
+    session: Any, old: str, new: str, partitions: int | None, specs: list[UnitSpec] | None
+) -> Migrated:
+    """Check a copy and change it."""
+    found = read_checkpoint(session, new)
     wrong = faults(session, found)
     if wrong:
         raise SnapshotError(f"{old} is damaged and is not migrated: {wrong[0]}")
@@ -69,27 +84,20 @@ def migrate(
     changed = sorted({what for _, whats in changes for what in whats})
     if partitions is not None and all(join.partitions == partitions for join in found.joins):
         raise OptionError(f"the state of {old} is in {partitions} partitions already")
-    if partitions is not None and partitions < 1:
-        raise OptionError(f"{partitions} partitions: there must be at least 1")
     _check_settled(old, moved=partitions is not None or bool(changed))
-    _copied(old, new)
     done = [f"{new} is a copy of {old} that stands alone"]
-    try:
-        if partitions is not None:
-            _repartition(session, new, partitions)
-            done.append(f"its state is in {partitions} partitions")
-        if changed:
-            _record(new, [identity for identity, _ in changes])
-            done.append(f"its join has another {' and '.join(changed)}")
-    except BaseException:
-        _remove(new)
-        raise
-    notes = [NOT_REJOINED.format(what=" and ".join(changed))] if changed else []
+    notes = []
     if partitions is not None:
+        _repartition(session, new, partitions)
+        done.append(f"its state is in {partitions} partitions")
         notes.append(
             "moving the state took a micro-batch number that a file sink never sees, and Spark "
             "would not read its folder any more: write to a new folder from here on"
         )
+    if changed:
+        _record(new, [identity for identity, _ in changes])
+        done.append(f"its join has another {' and '.join(changed)}")
+        notes.append(NOT_REJOINED.format(what=" and ".join(changed)))
     return Migrated(done, notes)
 
 
@@ -140,16 +148,8 @@ def relocate(path: str) -> None:
     Spark writes into an operator's metadata where the schema of its state lies, as a whole path:
     a copy would go on reading the old checkpoint's.
     """
-    files, root = filesystem(path)
-    listed = files.get_file_info(fs.FileSelector(f"{root}/state", recursive=True))
-    for info in listed:
-        if info.type != fs.FileType.File or "/_metadata/v2/" not in info.path:
-            continue
-        if not info.base_name.isdigit():
-            continue
-        with files.open_input_stream(info.path) as file:
-            version, _, text = file.read().decode().partition("\n")
-        metadata = json.loads(text)
+    files, _ = filesystem(path)
+    for info, version, metadata in list(operators_metadata(path)):
         for store in metadata.get("stateStoreInfo", []):
             named = store.get("stateSchemaFilePaths", [])
             store["stateSchemaFilePaths"] = [_moved(name, path) for name in named]
