@@ -29,6 +29,7 @@ from thetajoin.engine.rows import make_batch
 from thetajoin.engine.state import Counters, JoinState
 from thetajoin.engine.step import Step
 from thetajoin.engine.store import Store
+from thetajoin.errors import ResourceError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.limits import limits
 from thetajoin.spark.cache import SegmentCache
@@ -56,6 +57,11 @@ METRICS = "__thetajoin_metrics"
 _log = logging.getLogger("thetajoin")
 # Units whose join a Python worker keeps at hand.
 REMEMBERED = 256
+STORE_GONE = (
+    "thetajoin: Spark's state store broke off in the middle of a micro-batch. Most often a disk is "
+    "full, the checkpoint's or that of spark.local.dir; the executor's log says which. Nothing is "
+    "lost: make room and start the query again"
+)
 # Output rows that are worth a batch of their own.
 FRAME_ROWS = 1 << 16
 
@@ -111,7 +117,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         for frame in rows:
             for side, blob in zip(frame["side"], frame["blob"], strict=True):
                 blobs[int(side)].append(blob)
-        yield from self._step(UNIT_OF[key[0]], blobs, timerValues)
+        yield from self._told(UNIT_OF[key[0]], blobs, timerValues)
 
     def handleExpiredTimer(
         self,
@@ -120,7 +126,16 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         expiredTimerInfo: Any,
     ) -> Iterator[pd.DataFrame]:
         """The watermark has moved in a micro-batch that has no rows."""
-        yield from self._step(UNIT_OF[key[0]], _no_blobs(), timerValues)
+        yield from self._told(UNIT_OF[key[0]], _no_blobs(), timerValues)
+
+    def _told(
+        self, unit: int, blobs: dict[int, list[bytes]], timers: Any
+    ) -> Iterator[pd.DataFrame]:
+        """A step; a state store that is gone is told as that, where Spark says "EOFError"."""
+        try:
+            yield from self._step(unit, blobs, timers)
+        except (EOFError, ConnectionError) as error:
+            raise ResourceError(STORE_GONE) from error
 
     def _step(
         self, unit: int, blobs: dict[int, list[bytes]], timers: Any
