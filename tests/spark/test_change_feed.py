@@ -55,6 +55,7 @@ def test_who_looks_at_the_column_or_drops_it_may_go_on(stream: Any) -> None:
     tj.join(plain, stream(DEBEZIUM).select("after.*"), "l.x < r.x", window=WINDOW)
 
 
+@pytest.mark.slow
 def test_a_table_may_have_such_columns(spark: Any, stream: Any) -> None:
     table = spark.createDataFrame([(1, "insert")], "x long, _change_type string")
     tj.join(stream("x long"), table, "l.x < r.x", window=WINDOW)
