@@ -120,7 +120,8 @@ def test_workers_that_have_only_what_is_sent(tmp_path: Path, cluster: dict[str, 
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     python = str(bare / "bin" / "python")
-    lacks = subprocess.run([python, "-c", "import thetajoin"], capture_output=True, check=False)
+    ask = [python, "-c", "import thetajoin"]
+    lacks = subprocess.run(ask, env=cluster["env"], capture_output=True, check=False)
     assert lacks.returncode != 0
     archive, here, data = tmp_path / "deps.tar", tmp_path / "deps", tmp_path / "data"
     packed(archive)
