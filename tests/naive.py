@@ -218,6 +218,7 @@ class Result:
     pairs: int = 0
     late_rows: int = 0
     null_times: int = 0
+    late: list[Row] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -278,6 +279,7 @@ def naive_stream(
                 kept.append(row)
             elif watermark is not None and row[column] < watermark:
                 result.late_rows += 1
+                result.late.append(row)
             else:
                 kept.append(row)
         return kept

@@ -70,7 +70,7 @@ class DataError(ThetaJoinError):
 
 
 class ResourceError(ThetaJoinError):
-    """Not enough memory for what was asked; says how to ask for it in smaller parts."""
+    """Not enough memory or disk for what was asked; says what to do about it."""
 
 
 @contextlib.contextmanager

@@ -269,7 +269,7 @@ def _mentioned(block: Block, where: str) -> list[str]:
         name = line.split()[0]
         if name.startswith("-"):
             continue
-        known = _options(name)
+        known = _options(*line.split()[:2])
         if known is None:
             wrong.append(f"{where}: there is no command `thetajoin {name}`")
         elif name != "bench":
@@ -280,13 +280,15 @@ def _mentioned(block: Block, where: str) -> list[str]:
     return wrong
 
 
-def _options(name: str) -> set[str] | None:
-    """The options of a command, or None if there is no such command."""
+def _options(name: str, part: str = "") -> set[str] | None:
+    """The options of a command, or of a part of one; None if there is no such command."""
     import typer
 
     from thetajoin.cli.app import app
 
     command = typer.main.get_command(app).commands.get(name)
+    if command is not None and hasattr(command, "commands"):
+        command = command.commands.get(part)
     if command is None:
         return None
     return {option for parameter in command.params for option in parameter.opts}

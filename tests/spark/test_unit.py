@@ -34,14 +34,15 @@ from spark.one_unit import (
 )
 from thetajoin.engine.block import Block
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.errors import SnapshotError
+from thetajoin.errors import ResourceError, SnapshotError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.ipc import from_ipc
 from thetajoin.limits import limits
 from thetajoin.planner.route_plan import choose_route
 from thetajoin.spark import unit as unit_module
-from thetajoin.spark.unit import ARRIVALS, Entry, JoinUnit, rows_blob, rows_from
+from thetajoin.spark.unit import JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
+from thetajoin.spark.unit_rows import ARRIVALS, Entry, rows_blob, rows_from
 
 pytestmark = pytest.mark.usefixtures("local_dir")
 
@@ -313,3 +314,18 @@ def test_many_micro_batches_leave_few_entries(
     given = ids(tester.setWatermark(millis(10_000)))
     assert given == Counter(), "each left row has found a match"
     assert stored(tester) == set()
+
+
+@pytest.mark.parametrize("error", [EOFError(), BrokenPipeError()])
+def test_a_state_store_that_is_gone_is_told_in_a_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk, where Spark's side of the connection ends without a word."""
+    tester = make_tester(make_spec(tj.FullHistory()))
+
+    def gone(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(tester.processor._rows, "updateValue", gone)
+    with pytest.raises(ResourceError, match="Most often a disk is full"):
+        push(tester, rows_at(0))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from thetajoin.cli.checkpoint_app import checkpoint_app
 from thetajoin.cli.terminal import say, screen
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 JOINS, TRIAL, MACHINE = "Join", "Try it", "This machine"
 STREAMS = "Streams"
+app.add_typer(checkpoint_app, rich_help_panel=STREAMS)
 
 
 class Format(StrEnum):
@@ -209,6 +211,14 @@ def explain(
     ] = "",
     how: Annotated[str, typer.Option(help="inner, left, right, full, semi or anti.")] = "inner",
     table: Annotated[list[str] | None, _TABLES] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N/UNIT",
+            help="Also say what cores, memory and disk a job's streams need at so many rows of "
+            "each, such as 50000/s.",
+        ),
+    ] = None,
 ) -> None:
     """Show how a query, a job or a join of two files would be done.
 
@@ -217,6 +227,7 @@ def explain(
       thetajoin explain "SELECT * FROM 'a.csv' a JOIN 'b.csv' b ON a.x < b.y"
       thetajoin explain job.toml
       thetajoin explain a.parquet b.csv "l.x < r.y"
+      thetajoin explain job.toml --rate 50000/s
     """
     import thetajoin as tj
     from thetajoin.cli.files import read_table
@@ -224,6 +235,14 @@ def explain(
     from thetajoin.cli.terminal import working
     from thetajoin.engine.layout import parse_how
 
+    if rate is not None:
+        from thetajoin.cli.sizing import explain_size
+        from thetajoin.errors import OptionError
+
+        if right is not None:
+            raise OptionError("--rate is for a job or a query: its window says what is held")
+        explain_size(job_of(left, table or []), rate)
+        return
     if right is None:
         plan = compiled(job_of(left, table or [])).explain()
     else:

@@ -19,7 +19,7 @@ from thetajoin.cli.stream_sources import trigger_of, why
 from thetajoin.cli.terminal import counted, say, screen
 from thetajoin.cli.unreadable import Aside
 from thetajoin.cli.watching import NOBODY, Watchers, Watching, watchers
-from thetajoin.errors import ThetaJoinError
+from thetajoin.errors import OptionError, ThetaJoinError
 
 if TYPE_CHECKING:
     from thetajoin.spark.follow import Follower
@@ -37,10 +37,10 @@ def run_stream(
 ) -> None:
     """Run a streaming job until its streams end or somebody stops it."""
     with watchers(watching, job) as told:
-        call = compiled(job)
+        call, found = _planned(job, compiled)
         told.draw(job, call)
         with _live(console, watching) as live:
-            follower = _followed(job, call, console, live, told)
+            follower = _followed(job, found, console, live, told)
     if follower.error is not None:
         raise ThetaJoinError(f"the streaming query failed: {follower.error}")
     place = job.sink or job.into
@@ -48,6 +48,27 @@ def run_stream(
     # Where rows are data, nothing else is to be on stdout.
     telling = console if job.shown == TABLE else screen(errors=True)
     say(telling, f"{live.totals.line()}{where}")
+
+
+def _planned(job: Job, compiled: Callable[[Job], CheckedQuery]) -> tuple[CheckedQuery, Any]:
+    """The job's query, and its result as a streaming DataFrame that nothing reads yet."""
+    try:
+        from thetajoin.spark.checkpoint import accepted
+        from thetajoin.spark.failures import plain_errors
+        from thetajoin.spark.planned import planning
+    except ImportError as error:
+        raise OptionError("a streaming job needs Spark: pip install 'thetajoin[spark]'") from error
+    accepts = () if job.checkpoint is None else accepted(str(job.checkpoint))
+    with planning(late=job.late, accepts=accepts) as plan:
+        call = compiled(job)
+        with plain_errors("the streaming query could not start"):
+            found = call.run()
+    if job.late is not None and len(plan.specs) != 1:
+        raise OptionError(
+            f"late = {job.late!r} is for one join of two streams, and this query has "
+            f"{len(plan.specs)}"
+        )
+    return call, found
 
 
 def _live(console: Console, watching: Watching) -> LiveLine:
@@ -58,16 +79,13 @@ def _live(console: Console, watching: Watching) -> LiveLine:
     return LiveLine(console, silent=watching.log is not None)
 
 
-def _followed(
-    job: Job, call: CheckedQuery, console: Console, live: LiveLine, told: Watchers
-) -> Follower:
+def _followed(job: Job, found: Any, console: Console, live: LiveLine, told: Watchers) -> Follower:
     """Run the query to its end, and have everyone told."""
     from thetajoin.spark.failures import plain_errors
     from thetajoin.spark.follow import Follower
 
     closed = threading.Event()
     with plain_errors("the streaming query could not start"):
-        found = call.run()
         query = _start(job, found, console, closed)
         aside = Aside(job, found.sparkSession)
     follower = Follower(query, live.add, why=lambda failure: why(failure, job))

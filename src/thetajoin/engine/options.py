@@ -70,6 +70,10 @@ class Options:
         for name in given:
             if name == "engine":
                 raise OptionError("engine= goes with join of two Spark tables: leave it out here")
+            if name in ("late", "migrated"):
+                raise OptionError(
+                    f"{name}= goes with a join of two Spark streams: leave it out here"
+                )
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"

@@ -198,8 +198,23 @@ def _fill(state: JoinState, header: dict[str, Any], reader: _Reader) -> None:
     known = {field.name for field in fields(Counters)} & counters.keys()
     state.counters = Counters(**{name: _count(counters, name) for name in known})
     stores = _the(header, "stores", dict)
+    late = header.get("late")
     for side in SIDES:
         _fill_store(state, side, _the(stores, side, dict), reader)
+        if late is not None:
+            state.dropped[side] = _late(state, side, late, reader)
+
+
+def _late(state: JoinState, side: Side, late: Any, reader: _Reader) -> list[pa.RecordBatch]:
+    """Late rows that nobody has taken yet."""
+    if not isinstance(late, dict):
+        raise _wrong("'late' is not a dict")
+    kept = [reader.get(at) for at in _the(late, side, list)]
+    if kept and not state.keeps_late:
+        raise _wrong("late rows, which this join does not keep")
+    if any(not rows.schema.equals(state.join.schemas[side]) for rows in kept):
+        raise _wrong(f"late rows of the {NAMES[side]} side have other columns than its own")
+    return kept
 
 
 def _fill_store(state: JoinState, side: Side, saved: dict[str, Any], reader: _Reader) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from thetajoin import __version__
 from thetajoin.engine.parts import SIDES
 from thetajoin.engine.state import JoinState
 from thetajoin.ipc import schema_to_bytes, to_ipc
@@ -51,6 +52,7 @@ def write(saved: Saved, state: JoinState | None) -> bytes:
     """Everything as bytes; O(rows held)."""
     writer = _Writer()
     header: dict[str, Any] = {
+        "written_by": {"thetajoin": __version__},
         "config": saved.config,
         "schemas": {
             name: None if s is None else base64.b64encode(schema_to_bytes(s)).decode()
@@ -68,6 +70,7 @@ def write(saved: Saved, state: JoinState | None) -> bytes:
             "watermark": state.watermark,
             "counters": asdict(state.counters),
             "stores": {side: _store(state, side, writer) for side in SIDES},
+            "late": {side: [writer.put(b) for b in state.dropped[side]] for side in SIDES},
         }
     header["lengths"] = [len(part) for part in writer.parts]
     text = json.dumps(header).encode()

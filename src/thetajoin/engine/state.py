@@ -16,8 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
-from thetajoin.engine.block import Block, Flags, empty_batch
+from thetajoin.engine.block import Block, Flags, concat_batches, empty_batch
 from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.intake import as_given
 from thetajoin.engine.joiner import Found
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import KeyedBatch, make_batch
@@ -53,7 +54,8 @@ class JoinState:
     """The rows that later ones may still be paired with, and what is known of time.
 
     watermark: no older row is taken in. late: where a side's rows are late from another time on
-    than the watermark.
+    than the watermark. keeps_late: whether late rows are set aside, in `dropped`, until
+    `take_dropped`.
     """
 
     def __init__(self, join: CompiledJoin, share: Share | None = None) -> None:
@@ -62,6 +64,8 @@ class JoinState:
         self.watermark: int | None = None
         self.late: dict[Side, int] = {}
         self.counters = Counters()
+        self.keeps_late = False
+        self.dropped: dict[Side, list[pa.RecordBatch]] = {side: [] for side in SIDES}
         self.stores = {side: join.new_store(side) for side in SIDES}
         self._tune = None if join.config.options.index == PO_JOIN else tuner(self)
 
@@ -133,20 +137,26 @@ class JoinState:
 
     def _on_time(
         self, batch: pa.RecordBatch, side: Side, counted: int
-    ) -> tuple[pa.RecordBatch, int, int]:
-        """Rows that are not late, and how many of the first were late or without a time."""
+    ) -> tuple[pa.RecordBatch, int, int, pa.RecordBatch | None]:
+        """Rows that are not late, how many of the first were late or without a time, and the late.
+
+        The late rows only where they are wanted.
+        """
         clock = self.join.clock
         if clock is None:
-            return batch, 0, 0
+            return batch, 0, 0, None
         times, null = clock.times(batch, side)
         nulls = int(null[:counted].sum())
         mark = self.late.get(side, self.watermark)
         if mark is None:
-            return batch, 0, nulls
+            return batch, 0, nulls, None
         late = (times < mark) & ~null
         if not late.any():
-            return batch, 0, nulls
-        return batch.filter(pa.array(~late)), int(late[:counted].sum()), nulls
+            return batch, 0, nulls, None
+        dropped = None
+        if self.keeps_late:
+            dropped = batch.slice(0, counted).filter(pa.array(late[:counted]))
+        return batch.filter(pa.array(~late)), int(late[:counted].sum()), nulls, dropped
 
     def _share_of(
         self, side: Side, batches: dict[Side, KeyedBatch], first: int
@@ -254,6 +264,8 @@ class JoinState:
             if side == "l" or not self.join.config.self_join:
                 self.counters.late_rows += arrival.late
                 self.counters.null_times += arrival.null_times
+                if arrival.dropped is not None:
+                    self.dropped[side].append(arrival.dropped)
         self.counters.pairs += pairs
         window = self.join.config.window
         if not isinstance(window, CountWindow):
@@ -308,6 +320,18 @@ class JoinState:
                     rows = np.flatnonzero(~block.settled & (block.times < oldest))
                     yield from self._unmatched(side, block, rows)
             self.stores[side].drop_older(oldest)
+
+    def take_dropped(self) -> dict[Side, pa.RecordBatch]:
+        """The late rows of each side that were set aside, in the types they came in; once."""
+        taken: dict[Side, pa.RecordBatch] = {}
+        for side in SIDES:
+            given = self.join.given[side]
+            rows = [empty_batch(self.join.schemas[side]), *self.dropped[side]]
+            whole = concat_batches(rows) if len(rows) > 1 else rows[0]
+            columns = [as_given(c, f.type) for c, f in zip(whole.columns, given, strict=True)]
+            taken[side] = pa.RecordBatch.from_arrays(columns, schema=given)
+            self.dropped[side] = []
+        return taken
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """All rows that are still unmatched: nothing more will come."""

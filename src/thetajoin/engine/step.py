@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block
@@ -38,6 +39,8 @@ class Arrival:
     arrived: int
     late: int
     null_times: int
+    # The late rows themselves, where they are wanted.
+    dropped: pa.RecordBatch | None = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -23,10 +23,11 @@ from thetajoin.engine.nearest import (
 )
 from thetajoin.engine.nearest_state import new_state
 from thetajoin.engine.options import Options
+from thetajoin.engine.parts import SIDES
 from thetajoin.engine.restore import check_pending, read, refusing
 from thetajoin.engine.serial import serial
 from thetajoin.engine.state import JoinState
-from thetajoin.errors import SchemaError, ThetaJoinError, WindowError, enough_memory
+from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, WindowError, enough_memory
 from thetajoin.predicate import condition_text
 from thetajoin.window.windows import TimeWindow, Window, window_from_dict
 
@@ -55,6 +56,22 @@ class StreamStats:
     segments: int
     merges: int
     index_bytes: int
+
+
+class LateRows(NamedTuple):
+    """Rows of both sides that came behind the watermark, as they were pushed."""
+
+    left: pa.Table
+    right: pa.Table
+
+
+def _check_keeps(keep_late: object, window: Window) -> bool:
+    """Whether late rows are to be kept; without event time there are none."""
+    if not isinstance(keep_late, bool):
+        raise OptionError(f"keep_late={keep_late!r}: must be True or False")
+    if keep_late and not isinstance(window, TimeWindow):
+        raise OptionError("keep_late=True needs a TimeWindow: without one, no row is ever late")
+    return keep_late
 
 
 def check_given_schema(schema: Any, name: str) -> pa.Schema | None:
@@ -86,6 +103,7 @@ class StreamJoin:
         right_schema: the right rows'.
         suffix: what a right column gets behind its name where the left side has that name.
         indicator: the name of a further column that says "both", "left_only" or "right_only".
+        keep_late: keep rows that come behind the watermark, for `take_late`.
         **options: how the join is run, such as ``threads=2``.
 
     >>> import thetajoin as tj, pyarrow as pa
@@ -107,6 +125,7 @@ class StreamJoin:
         right_schema: pa.Schema | None = None,
         suffix: str = "_right",
         indicator: str | None = None,
+        keep_late: bool = False,
         **options: Any,
     ) -> None:
         """Check everything that can be checked without rows."""
@@ -119,6 +138,7 @@ class StreamJoin:
             suffix,
             options,
             indicator=indicator,
+            keep_late=keep_late,
         )
 
     @classmethod
@@ -139,6 +159,7 @@ class StreamJoin:
         right_schema: pa.Schema | None = None,
         suffix: str = "_right",
         indicator: str | None = None,
+        keep_late: bool = False,
         **options: Any,
     ) -> StreamJoin:
         """The nearest match of two streams: `tj.nearest`'s arguments, pushed in micro-batches.
@@ -161,6 +182,7 @@ class StreamJoin:
             right_schema: the right rows'.
             suffix: for right columns whose name is taken.
             indicator: the name of a column that says "both" or "left_only".
+            keep_late: keep rows that come behind the watermark, for `take_late`.
             **options: as for `StreamJoin`.
 
         >>> import thetajoin as tj, pyarrow as pa
@@ -185,6 +207,7 @@ class StreamJoin:
             options,
             nearest,
             indicator,
+            keep_late,
         )
         return join
 
@@ -199,10 +222,12 @@ class StreamJoin:
         options: Mapping[str, Any],
         nearest: Nearest | None = None,
         indicator: str | None = None,
+        keep_late: bool = False,
     ) -> None:
         self._lock = threading.RLock()
         self._on, self._how, self._window, self._order_by = on, how, window, order_by
         self._nearest = nearest
+        self._keep_late = _check_keeps(keep_late, window)
         refuse_endless(window, how)
         self._suffix = check_suffix(suffix)
         self._indicator = None if indicator is None else check_indicator(indicator, how, ())
@@ -236,6 +261,7 @@ class StreamJoin:
             indicator=self._indicator,
         )
         state = new_state(CompiledJoin(config))
+        state.keeps_late = self._keep_late
         output: list[pa.RecordBatch] = []
         for at, (what, value) in enumerate(self._early):
             if what == "watermark":
@@ -318,6 +344,30 @@ class StreamJoin:
             self._pending += list(self._state.advance(watermark))
 
     @serial
+    def take_late(self) -> LateRows:
+        """The rows that came behind the watermark since this was last called.
+
+        They are kept, in memory and in snapshots, until they are taken.
+
+        >>> import thetajoin as tj, pyarrow as pa
+        >>> window = tj.TimeWindow(10, time="ts")
+        >>> join = tj.StreamJoin("l.a < r.a", window=window, keep_late=True)
+        >>> found = join.push(pa.table({"ts": [50], "a": [1]}), pa.table({"ts": [51], "a": [2]}))
+        >>> join.advance(40)
+        >>> join.push(right=pa.table({"ts": [39, 45], "a": [5, 6]})).num_rows
+        1
+        >>> join.take_late().right.to_pydict()
+        {'ts': [39], 'a': [5]}
+        """
+        if not self._keep_late:
+            raise OptionError("late rows were not kept: make the join with keep_late=True")
+        if self._state is None:
+            schemas = (self._schemas[name] or pa.schema([]) for name in ("left", "right"))
+            return LateRows(*(schema.empty_table() for schema in schemas))
+        taken = self._state.take_dropped()
+        return LateRows(*(pa.Table.from_batches([taken[side]]) for side in SIDES))
+
+    @serial
     @enough_memory(LESS)
     def finish(self) -> pa.Table:
         """End both streams and return the unmatched rows that outer and anti joins still hold."""
@@ -393,6 +443,7 @@ class StreamJoin:
                 "suffix": self._suffix,
                 "nearest": None if self._nearest is None else self._nearest.to_dict(),
                 "indicator": self._indicator,
+                "keep_late": self._keep_late,
                 "options": asdict(self._options),
             },
             schemas=self._schemas,
@@ -432,6 +483,7 @@ class StreamJoin:
                 config["options"],
                 None if nearest is None else nearest_from_dict(nearest),
                 config.get("indicator"),
+                config.get("keep_late", False),
             )
             join._early, join._pending = saved.early, saved.pending
             if join._state is not None:

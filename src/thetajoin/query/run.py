@@ -48,6 +48,7 @@ def compile_query(query: str, tables: dict[str, Any], window: Any = None) -> Cal
         raise parsed.source.error(f"a query begins with SELECT, not {parsed.tree.key.upper()}")
     if not parsed.tree.selects:
         raise parsed.source.error("the query has no FROM, or selects nothing")
+    _refuse_change_feeds(query, tables)
     given = Tables(tables)
     with not_too_deep():
         missing = beyond(parsed.source, parsed.tree)
@@ -57,6 +58,15 @@ def compile_query(query: str, tables: dict[str, Any], window: Any = None) -> Cal
             except BeyondError as found:
                 missing = found
         return wide_call(parsed, given, window, missing)
+
+
+def _refuse_change_feeds(query: str, tables: dict[str, Any]) -> None:
+    """Refuse streams of updates and deletes, but where the query names the column that tells."""
+    for name, table in tables.items():
+        if is_spark(table):
+            from thetajoin.spark.change_feed import refuse_change_feed
+
+            refuse_change_feed(table, f"the table {name!r}", query)
 
 
 class _Small:

@@ -45,10 +45,12 @@ from thetajoin.spark.static import static_totals
 from thetajoin.spark.stream import (
     WATERMARK,
     arrow_schema,
+    beside_state,
     check_has_order,
     check_watermarks,
     in_units,
     observed,
+    refuse_change_feeds,
     spread_over_units,
     time_lags,
 )
@@ -97,13 +99,15 @@ def aggregate_frames(left: Any, right: Any, call: JoinCall) -> Any:
     streaming = left.isStreaming or right.isStreaming
     options = dict(call.options)
     units, routing = options.pop("units", None), options.pop("routing", None)
+    around = beside_state(options) if left.isStreaming and right.isStreaming else {}
     call = replace(call, options=options)
     config = _asked(left, right, call, streaming=streaming)
     spec = config.spec
+    refuse_change_feeds(left, right, config.join)
     whole = left, right
     left, right = _needed(left, right, config)
     if left.isStreaming and right.isStreaming:
-        partials = _from_stream(left, right, config, spec, options, units, routing)
+        partials = _from_stream(left, right, config, spec, options, units, routing, around)
     elif streaming:
         partials = _with_table(left, right, config, spec)
     elif call.self_join:
@@ -155,6 +159,7 @@ def _from_stream(
     options: dict[str, Any],
     units: Any,
     routing: Any,
+    around: dict[str, Any],
 ) -> Any:
     check_watermarks(left, right, config.window)
     unit_spec = UnitSpec.of(
@@ -164,6 +169,7 @@ def _from_stream(
         totals=(config.group_by, dict(config.aggs)),
         keeps_left=spec.keeps_left,
         **spread_over_units(left, config.join, units, routing),
+        **around,
     )
     output = spark_schema(spec, left, right)
     totals = in_units(left, right, unit_spec, TotalsUnit(unit_spec), output)

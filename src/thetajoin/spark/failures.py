@@ -14,6 +14,11 @@ _OURS = re.compile(r"^(?:[\w.]+: )*thetajoin\.errors\.\w+: (.+)$", re.MULTILINE)
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Interrupt): .+)$", re.M)
 _TRACE = re.compile(r"\s*(at |\.\.\. |JVM stacktrace|== )")
 _LONGEST = 500  # characters
+FULL_DISK = "No space left on device"
+NO_SPACE = (
+    "no space is left on a disk of the executors (spark.local.dir), of the checkpoint or of the "
+    "sink: make room and start the query again, nothing is lost"
+)
 
 
 def reason(error: BaseException) -> str:
@@ -25,9 +30,14 @@ def reason(error: BaseException) -> str:
     "KeyError: 'k'"
     >>> reason(Exception("[UNABLE] Cannot infer the schema.\\n  at org.Spark"))
     '[UNABLE] Cannot infer the schema.'
+    >>> reason(Exception("Job aborted: java.io.IOException: No space left on device\\n  at x"))[:29]
+    'no space is left on a disk of'
     """
     text = str(error)
-    raised = _OURS.findall(text) or _RAISED.findall(text)
+    raised = _OURS.findall(text)
+    if not raised and FULL_DISK in text:
+        return NO_SPACE
+    raised = raised or _RAISED.findall(text)
     lines = [line for line in text.splitlines() if line.strip() and not _TRACE.match(line)]
     told = one_line(raised[-1] if raised else lines[0] if lines else type(error).__name__)
     return told if len(told) <= _LONGEST else told[: _LONGEST - 3] + "..."

@@ -11,6 +11,7 @@ left, right -> pack: a partition's rows and their fingerprints as Arrow blobs,
 from __future__ import annotations
 
 import itertools
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +29,12 @@ from thetajoin.engine.compiled import CompiledJoin, JoinConfig
 from thetajoin.engine.nearest import nearest_window
 from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
 from thetajoin.planner.route_plan import DEFAULT_UNITS, Routing, check_units, choose_route
+from thetajoin.spark.change_feed import refuse_change_feed
+from thetajoin.spark.checkpoint import accepted
 from thetajoin.spark.columns import by_position
+from thetajoin.spark.late import check_late, checked_place
 from thetajoin.spark.pack import PACKED, packer
+from thetajoin.spark.planned import surroundings, tell
 from thetajoin.spark.processor import UnitProcessor
 from thetajoin.spark.session import PROVIDER, ROCKSDB
 from thetajoin.spark.static import static_join
@@ -49,6 +54,7 @@ def stream_join(left: Any, right: Any, call: JoinCall) -> Any:
     """The join of two DataFrames of which at least one streams, as a streaming DataFrame."""
     options = dict(call.options)
     asked = options.pop("units", None), options.pop("routing", None)
+    around = beside_state(options)
     both = left.isStreaming and right.isStreaming
     call = replace(call, options=options)
     if both and call.nearest is not None:
@@ -60,16 +66,42 @@ def stream_join(left: Any, right: Any, call: JoinCall) -> Any:
         refuse_endless(window, config.how)
     check_watermarks(left, right, window)
     compiled = CompiledJoin(config)
+    refuse_change_feeds(left, right, compiled)
     spread = spread_over_units(left, compiled, *asked)
     output = output_schema(compiled, left, right)
     repeated = repeated_columns(compiled, output) if both else ()
     lags = time_lags(left, right, window)
-    spec = UnitSpec.of(config, options, lags=lags, repeated=repeated, **spread)
+    if not both and around["late"] is not None:
+        raise OptionError(
+            "late= is for a join of two streams: rows of a stream that meet a table are never late"
+        )
+    spec = UnitSpec.of(config, options, lags=lags, repeated=repeated, **spread, **around)
     if not both:
         stream, table = (left, right) if left.isStreaming else (right, left)
         return static_join(stream, table, spec, "l" if left.isStreaming else "r", output)
     joined = in_units(left, right, spec, JoinUnit(spec), output)
     return _finished(joined, output, spec, left, compiled)
+
+
+def beside_state(options: dict[str, Any]) -> dict[str, Any]:
+    """Take what a call or a job says of late rows and migrated state, as fields of a `UnitSpec`."""
+    job = surroundings()
+    migrated, late = options.pop("migrated", None), options.pop("late", job.late)
+    accepts = job.accepts
+    if migrated is not None:
+        accepts = accepted(os.fspath(migrated))
+        if not accepts:
+            raise OptionError(
+                f"migrated={migrated!r}: no join was changed there by `thetajoin checkpoint "
+                "migrate`: leave it out"
+            )
+    return {"late": None if late is None else checked_place(late), "accepts": accepts}
+
+
+def refuse_change_feeds(left: Any, right: Any, join: CompiledJoin) -> None:
+    """Refuse streams of updates and deletes, but where the condition says which rows it wants."""
+    for df, side in ((left, "the left stream"), (right, "the right stream")):
+        refuse_change_feed(df, side, join.condition.sql)
 
 
 def framed(call: JoinCall, left: Any, right: Any, *, streaming: bool) -> JoinConfig:
@@ -82,6 +114,9 @@ def framed(call: JoinCall, left: Any, right: Any, *, streaming: bool) -> JoinCon
 def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: StructType) -> Any:
     """What the units of a join of two streams give out, their numbers among it."""
     require_rocksdb(left.sparkSession)
+    if spec.late is not None:
+        check_late(spec)
+    tell(spec)
     rows = packed(left, 0, spec)
     if not spec.self_join:
         rows = rows.union(packed(right, 1, spec))

@@ -12,9 +12,10 @@ import logging
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,48 +29,41 @@ from thetajoin.engine.rows import make_batch
 from thetajoin.engine.state import Counters, JoinState
 from thetajoin.engine.step import Step
 from thetajoin.engine.store import Store
+from thetajoin.errors import ResourceError
 from thetajoin.index.arrivals import Arrivals
-from thetajoin.ipc import batch_from_ipc, to_ipc
 from thetajoin.limits import limits
 from thetajoin.spark.cache import SegmentCache
+from thetajoin.spark.late import write_late
 from thetajoin.spark.pack import PROBING, VISITING, unpack, unpack_ordered
 from thetajoin.spark.processor import States
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.tasks import set_aside
 from thetajoin.spark.unit_keys import UNIT_OF
+from thetajoin.spark.unit_rows import (
+    Entry,
+    Look,
+    damaged,
+    packed_rows,
+    read_description,
+    rows_blob,
+    rows_from,
+    versions,
+)
 from thetajoin.spark.unit_spec import UnitSpec
 from thetajoin.window.chain import next_merge
 from thetajoin.window.windows import TimeWindow
 
 METRICS = "__thetajoin_metrics"
-ARRIVALS = b"thetajoin.arrivals"
 _log = logging.getLogger("thetajoin")
 # Units whose join a Python worker keeps at hand.
 REMEMBERED = 256
+STORE_GONE = (
+    "thetajoin: Spark's state store broke off in the middle of a micro-batch. Most often a disk is "
+    "full, the checkpoint's or that of spark.local.dir; the executor's log says which. Nothing is "
+    "lost: make room and start the query again"
+)
 # Output rows that are worth a batch of their own.
 FRAME_ROWS = 1 << 16
-
-
-class Entry(NamedTuple):
-    """Rows in the state store: one side's share of a micro-batch."""
-
-    side: Side
-    first: int
-    rows: int
-    newest: int | None
-    size: int
-    # The last row's arrival number, where others of the micro-batch are in other units.
-    last: int | None = None
-
-    @property
-    def end(self) -> int:
-        """The last row's arrival number."""
-        return self.first + self.rows - 1 if self.last is None else self.last
-
-    @property
-    def key(self) -> tuple[str]:
-        """The key of their blob."""
-        return (f"{self.side}{self.first}",)
 
 
 @dataclass
@@ -123,7 +117,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         for frame in rows:
             for side, blob in zip(frame["side"], frame["blob"], strict=True):
                 blobs[int(side)].append(blob)
-        yield from self._step(UNIT_OF[key[0]], blobs, timerValues)
+        yield from self._told(UNIT_OF[key[0]], blobs, timerValues)
 
     def handleExpiredTimer(
         self,
@@ -132,7 +126,16 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         expiredTimerInfo: Any,
     ) -> Iterator[pd.DataFrame]:
         """The watermark has moved in a micro-batch that has no rows."""
-        yield from self._step(UNIT_OF[key[0]], _no_blobs(), timerValues)
+        yield from self._told(UNIT_OF[key[0]], _no_blobs(), timerValues)
+
+    def _told(
+        self, unit: int, blobs: dict[int, list[bytes]], timers: Any
+    ) -> Iterator[pd.DataFrame]:
+        """A step; a state store that is gone is told as that, where Spark says "EOFError"."""
+        try:
+            yield from self._step(unit, blobs, timers)
+        except (EOFError, ConnectionError) as error:
+            raise ResourceError(STORE_GONE) from error
 
     def _step(
         self, unit: int, blobs: dict[int, list[bytes]], timers: Any
@@ -148,6 +151,9 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             # operators: those upstream may give out now what the newest has just let them close.
             bounds = zip(SIDES, lags, strict=True)
             state.late = {side: loaded.watermark - lag for side, lag in bounds}
+        # Where every unit sees every row, the first one counts them.
+        counts = self._spec.routing.meets or unit == 0
+        state.keeps_late = counts and self._spec.late is not None
         left, homes = self._unpacked(state, blobs, 0)
         right, homes_right = left, homes
         if not self._spec.self_join:
@@ -163,6 +169,9 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                     yield self._frame(batch)
             finally:
                 writer.join()
+            if self._spec.late is not None:
+                dropped = state.take_dropped()
+                write_late(self._spec.late, self._spec.label, unit, dropped, state.late)
         if isinstance(state.join.config.window, TimeWindow):
             watermark = timers.getCurrentWatermarkInMs()
             # Spark's watermark begins at 0, which is not a time that anybody has seen.
@@ -174,8 +183,6 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         loaded.received = left.num_rows + (0 if self._spec.self_join else right.num_rows)
         loaded.received_bytes = sum(len(blob) for given in blobs.values() for blob in given)
         seconds = time.perf_counter() - begun
-        # Where every unit sees every row, the first one counts them.
-        counts = self._spec.routing.meets or unit == 0
         numbers = metrics(loaded, unit, before, seconds, counts=counts)
         if numbers["late_rows"] and loaded.cache.first_to_tell("late"):
             tell_late(numbers["late_rows"])
@@ -221,7 +228,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         if saved is None:
             state = self._spec.state(unit)
             return Loaded("", state, SegmentCache(self._spec.label, unit), origin="memory")
-        description = json.loads(saved[0])
+        description = read_description(saved[0], unit)
         self._spec.check_identity(description["identity"])
         if remembered is not None:
             remembered.cache.settle()
@@ -237,7 +244,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         if loaded.cache.load(loaded.token, state):
             loaded.origin = "files"
         else:
-            self._rebuild(loaded)
+            self._rebuild(unit, loaded)
         for side in SIDES:
             state.stores[side].count = description["counts"][side]
         state.watermark = description["watermark"]
@@ -245,11 +252,15 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         self._restore_marks(loaded)
         return loaded
 
-    def _rebuild(self, loaded: Loaded) -> None:
+    def _rebuild(self, unit: int, loaded: Loaded) -> None:
         """Build the segments from the rows in the state store."""
         state = loaded.state
         for entry in loaded.entries:
-            blob = self._rows.getValue(entry.key)[0]
+            found = self._rows.getValue(entry.key)
+            blob = None if found is None else bytes(found[0])
+            if fault := entry.fault(None if blob is None else Look.at(blob)):
+                raise damaged(unit, fault)
+            assert blob is not None
             table, numbers = rows_from(blob, entry.first, state.join.schemas[entry.side])
             for role in SIDES if self._spec.self_join else (entry.side,):
                 batch = make_batch(table, role, state.join.parts, list(table.schema.names))
@@ -286,9 +297,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                     continue
                 blob = rows_blob(block)
                 numbers = block.arrivals
-                entry = Entry(
-                    side, numbers.first, block.rows, block.newest, len(blob), numbers.last
-                )
+                ends = numbers.first, block.rows, block.newest, len(blob), numbers.last
+                entry = Entry(side, *ends, zlib.crc32(blob))
                 self._rows.updateValue(entry.key, (blob,))
                 loaded.entries.append(entry)
         except BaseException as error:
@@ -311,6 +321,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         loaded.token = uuid.uuid4().hex
         description = {
             "identity": spec.identity,
+            "written_by": versions(),
             "token": loaded.token,
             "entries": loaded.entries,
             "counts": {side: state.stores[side].count for side in SIDES},
@@ -354,7 +365,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         for entry in entries[1:]:
             self._rows.removeKey(entry.key)
         newest = max((e.newest for e in entries if e.newest is not None), default=None)
-        return Entry(first.side, first.first, table.num_rows, newest, len(blob), last.end)
+        ends = first.first, table.num_rows, newest, len(blob), last.end
+        return Entry(first.side, *ends, zlib.crc32(blob))
 
     def _save_marks(self, loaded: Loaded) -> None:
         packed: list[bytes | None] = [None, None]
@@ -394,30 +406,6 @@ def _in_a_row(store: Store, entries: list[Entry]) -> bool:
 def _no_blobs() -> dict[int, list[bytes]]:
     """Blobs by side: of rows that are at home here, of visiting ones, of those that only probe."""
     return {side + more: [] for more in (0, VISITING, PROBING) for side in (0, 1)}
-
-
-def rows_blob(block: Block) -> bytes:
-    """A block's rows as bytes, with their arrival numbers where these have gaps."""
-    return packed_rows(block.table, block.arrivals)
-
-
-def packed_rows(table: pa.RecordBatch, numbers: Arrivals) -> bytes:
-    """Rows and their arrival numbers as bytes."""
-    if not numbers.is_dense:
-        table = table.replace_schema_metadata({ARRIVALS: numbers.bits()})
-    blob: bytes = to_ipc(table).to_pybytes()
-    return blob
-
-
-def rows_from(blob: bytes, first: int, schema: pa.Schema) -> tuple[pa.RecordBatch, Arrivals]:
-    """What `rows_blob` was given, with the first row's arrival number and the side's schema."""
-    table = batch_from_ipc(blob)
-    bits = (table.schema.metadata or {}).get(ARRIVALS)
-    dense = Arrivals.dense(first, table.num_rows)
-    if table.num_columns:
-        kept = pa.schema([schema.field(name) for name in table.schema.names])
-        table = pa.RecordBatch.from_arrays(table.columns, schema=kept)
-    return table, dense if bits is None else Arrivals.from_bits(first, bits)
 
 
 def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

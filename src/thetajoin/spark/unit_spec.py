@@ -25,11 +25,10 @@ from thetajoin.predicate import compile_condition, condition_text
 from thetajoin.predicate.canonical import canonical
 from thetajoin.registry import AUTO, PO_JOIN
 from thetajoin.spark.remembered import Remembered
+from thetajoin.spark.unit_rows import STATE_FORMAT
 from thetajoin.window.windows import window_from_dict
 
 _COMPILED: Remembered[CompiledJoin] = Remembered(8)
-# Changes when state written by an older version can no longer be read.
-STATE_FORMAT = 1
 
 
 def _columns(schema: pa.Schema) -> str:
@@ -40,6 +39,11 @@ def _columns(schema: pa.Schema) -> str:
 def _plain(value: Any) -> Any:
     """A value as JSON gives it back."""
     return json.loads(json.dumps(value))
+
+
+def _saved(identity: dict[str, Any], what: str) -> Any:
+    """What a saved identity says; those from before there were routings are of the only one."""
+    return identity.get(what, "broadcast") if what == "routing" else identity.get(what)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,10 @@ class UnitSpec:
     nearest: dict[str, Any] | None = None
     # Output columns that units leave out, each with the one that holds the same in every row.
     repeated: tuple[tuple[int, int], ...] = ()
+    # Identities of joins whose state this one was found able to go on with (`spark.migrate`).
+    accepts: tuple[dict[str, Any], ...] = ()
+    # The folder that late rows are written to.
+    late: str | None = None
 
     @classmethod
     def of(cls, config: JoinConfig, options: dict[str, Any], **more: Any) -> UnitSpec:
@@ -120,15 +128,10 @@ class UnitSpec:
 
     def check_identity(self, saved: dict[str, Any]) -> None:
         """Refuse state that another join has written; another way to write this one is none."""
-        if saved == self.identity:
+        if saved == self.identity or saved in self.accepts:
             return
-        for what, now in self.identity.items():
-            # Checkpoints from before there were routings are of the only way there was.
-            was = saved.get(what, "broadcast") if what == "routing" else saved.get(what)
-            if was == now or self._same(what, was, now):
-                continue
-            if what == "routing" and self._goes_on(was):
-                continue
+        for what in self.differences(saved):
+            was, now = _saved(saved, what), self.identity[what]
             if what == "number of units":
                 raise SnapshotError(
                     f"thetajoin: the checkpoint's number of units is {was} and the join's is "
@@ -145,6 +148,17 @@ class UnitSpec:
                 f"{was!r} and is now {now!r}; use a new checkpointLocation, or the join it was "
                 "made with"
             )
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """What of this join is not as in an identity that was saved."""
+        different = []
+        for what, now in self.identity.items():
+            was = _saved(saved, what)
+            if was == now or self._same(what, was, now):
+                continue
+            if what != "routing" or not self._goes_on(was):
+                different.append(what)
+        return different
 
     def _goes_on(self, was: Any) -> bool:
         """Whether the routing is one that followed the checkpoint's."""

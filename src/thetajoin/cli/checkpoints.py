@@ -1,0 +1,182 @@
+"""Looking at, checking and moving the checkpoints of streaming joins."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from thetajoin.cli.jobs import Job, read_job
+from thetajoin.cli.run import compiled
+from thetajoin.cli.terminal import complain, counted, grid, say, screen, working
+from thetajoin.errors import OptionError, ThetaJoinError
+
+if TYPE_CHECKING:
+    from thetajoin.spark.checkpoint import Checkpoint, JoinState
+    from thetajoin.spark.unit_spec import UnitSpec
+
+MOST_LINES = 20  # of what is wrong with a checkpoint
+
+
+def need_spark() -> None:
+    """Refuse to go on without Spark, which alone reads its checkpoints."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise OptionError("a checkpoint needs Spark: pip install 'thetajoin[spark]'")
+
+
+def _spark() -> Any:
+    """A session that is only used to read and move state."""
+    from thetajoin.spark.session import local_session
+
+    return local_session()
+
+
+def _job(path: Path, checkpoint: str) -> tuple[Any, list[UnitSpec]]:
+    """A job's session and its joins, planned as if the job ran with a checkpoint; none runs."""
+    from thetajoin.spark.checkpoint import accepted
+    from thetajoin.spark.planned import planning
+
+    if path.suffix != ".toml":
+        raise OptionError(f"{path} is not a job file: give the .toml that the stream is run with")
+    job: Job = replace(read_job(path), late=None)
+    if not job.streaming:
+        raise OptionError(f"{path} has no stream, and so no checkpoint")
+    with planning(accepts=accepted(checkpoint)) as plan:
+        frame = compiled(job).run()
+    return frame.sparkSession, plan.specs
+
+
+def inspect(path: str, *, as_json: bool) -> None:
+    """Say what is in a checkpoint."""
+    need_spark()
+    from thetajoin.spark.checkpoint import read_checkpoint, read_log
+
+    read_log(path)  # what is no checkpoint is said before Spark starts
+    with working("reading the state"):
+        found = read_checkpoint(_spark(), path)
+    console = screen()
+    told = _told(found)
+    if as_json:
+        say(console, json.dumps(told))
+        return
+    for name, value in told.items():
+        if name != "joins":
+            say(console, f"{name}: {_worded(value)}")
+    for join in told["joins"]:
+        say(console, "")
+        _show_join(console, join)
+
+
+def _told(found: Checkpoint) -> dict[str, Any]:
+    mark = found.watermark_ms
+    return {
+        "checkpoint": found.path,
+        "micro-batches": found.last_batch + 1,
+        "last commit": None if found.committed_at is None else found.committed_at.isoformat(),
+        "watermark": None if mark is None else _instant(mark * 1000),
+        "joins": [_join_told(join) for join in found.joins],
+    }
+
+
+def _join_told(join: JoinState) -> dict[str, Any]:
+    identity = join.identity
+    written = [unit.description.get("written_by") for unit in join.units]
+    late = [unit.description["counters"]["late_rows"] for unit in join.units]
+    broadcast = identity.get("routing", "broadcast") == "broadcast"
+    return {
+        "operator": join.operator,
+        **{name: value for name, value in identity.items() if name != "format"},
+        "format": identity["format"],
+        "written by": next((by for by in written if by), None),
+        "state partitions": join.partitions,
+        "watermark": None if join.watermark is None else _instant(join.watermark),
+        "late rows": late[0] if broadcast else sum(late),
+        "rows held": {
+            "left": sum(unit.rows("l") for unit in join.units),
+            "right": sum(unit.rows("r") for unit in join.units),
+        },
+        "bytes": sum(unit.size for unit in join.units),
+        "units": [
+            {
+                "unit": unit.unit,
+                "partition": unit.partition,
+                "left rows": unit.rows("l"),
+                "right rows": unit.rows("r"),
+                "entries": len(unit.entries),
+                "bytes": unit.size,
+            }
+            for unit in join.units
+        ],
+    }
+
+
+def _instant(micros: int) -> str:
+    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat()
+
+
+def _worded(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_worded(given)}" for name, given in value.items())
+    if isinstance(value, str) and "\n" in value:
+        return ", ".join(line.strip() for line in value.splitlines())
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _show_join(console: Console, join: dict[str, Any]) -> None:
+    for name, value in join.items():
+        if name != "units":
+            say(console, f"{name}: {_worded(value)}")
+    names = list(join["units"][0])
+    rows = [[f"{unit[name]:,}" for name in names] for unit in join["units"]]
+    console.print(grid(names, rows, [True] * len(names)))
+
+
+def verify(path: str, job: Path | None) -> int:
+    """Say whether a checkpoint can be gone on with, by a job if one is given; the exit code."""
+    need_spark()
+    from thetajoin.spark.checkpoint import read_checkpoint, read_log
+    from thetajoin.spark.checkpoint_check import check_goes_on, faults
+
+    read_log(path)
+    with working("reading the state"):
+        session, specs = (_spark(), None) if job is None else _job(job, path)
+        found = read_checkpoint(session, path)
+        wrong = faults(session, found)
+        try:
+            if specs is not None:
+                check_goes_on(found, specs)
+        except ThetaJoinError as error:
+            wrong.append(str(error).removeprefix("thetajoin: "))
+    for line in wrong[:MOST_LINES]:
+        complain(line)
+    if len(wrong) > MOST_LINES:
+        complain(f"and {len(wrong) - MOST_LINES} more")
+    if wrong:
+        return 1
+    rows = sum(unit.rows(side) for join in found.joins for unit in join.units for side in "lr")
+    goes_on = "" if job is None else f", and {job} goes on with it"
+    say(screen(), f"{path} is sound: {counted(rows, 'row')} held{goes_on}")
+    return 0
+
+
+def migrated(old: str, new: str, job: Path | None, partitions: int | None) -> None:
+    """Copy a checkpoint, changed."""
+    need_spark()
+    from thetajoin.spark.checkpoint import read_log
+    from thetajoin.spark.migrate import migrate
+
+    read_log(old)
+    with working("copying the state"):
+        session, specs = (_spark(), None) if job is None else _job(job, old)
+        done = migrate(session, old, new, partitions=partitions, specs=specs)
+    for line in done.done:
+        say(screen(), line)
+    for line in done.notes:
+        say(screen(), f"note: {line}")

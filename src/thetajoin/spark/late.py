@@ -1,0 +1,102 @@
+"""Late rows as an output of their own: Parquet files that units write beside the join's output.
+
+A file has the late rows of one side, unit and micro-batch. Its name says which, and it is there
+whole or not at all. A task that runs again finds the same rows late, and the file already there: so
+each row is written once, also when a query is restarted in the middle of a micro-batch.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark import TaskContext
+
+from thetajoin.engine.parts import Side
+from thetajoin.errors import DataError, OptionError
+from thetajoin.spark.checkpoint import filesystem
+from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.window.windows import TimeWindow
+
+FOLDERS: dict[Side, str] = {"l": "left", "r": "right"}
+# What stands behind the late row's own columns.
+SIDE, WATERMARK, BATCH = "late_side", "late_watermark", "late_batch"
+
+
+def checked_place(late: Any) -> str:
+    """The folder for late rows, if it is one."""
+    if not isinstance(late, str | os.PathLike) or not os.fspath(late):
+        raise OptionError(f"late={late!r}: give a folder or its URI, such as 's3://bucket/late'")
+    place = os.fspath(late)
+    if not isinstance(place, str):
+        raise OptionError(f"late={late!r}: give a folder or its URI as text")
+    filesystem(place)
+    return place if "://" in place or place.startswith("file:") else os.path.abspath(place)
+
+
+def check_late(spec: UnitSpec) -> None:
+    """Refuse a join that has no late rows, or whose columns are named like ours."""
+    if not isinstance(spec.config.window, TimeWindow):
+        raise OptionError("late= needs a TimeWindow: without one, no row is ever late")
+    for name in (SIDE, WATERMARK, BATCH):
+        for side in ("left", "right"):
+            if name in spec.schema(side).names:
+                raise OptionError(
+                    f"late= adds a column {name!r} to the late rows, and the {side} input has one "
+                    "already: rename it"
+                )
+
+
+def write_late(
+    place: str, label: str, unit: int, dropped: dict[Side, pa.RecordBatch], marks: dict[Side, int]
+) -> None:
+    """Write the rows that a unit has dropped in this micro-batch; marks: the watermarks."""
+    task = TaskContext.get()
+    query = (task and task.getLocalProperty("sql.streaming.queryId")) or label
+    batch = int((task and task.getLocalProperty("streaming.sql.batchId")) or 0)
+    files, root = filesystem(place)
+    for side, rows in dropped.items():
+        if not rows.num_rows:
+            continue
+        name = f"{root}/{FOLDERS[side]}/late-{query}-{batch:08d}-{unit:04d}.parquet"
+        try:
+            _write(files, name, _told(rows, side, marks[side], batch))
+        except OSError as error:
+            raise DataError(f"late rows cannot be written to {place}: {error}") from error
+
+
+def _told(rows: pa.RecordBatch, side: Side, mark: int, batch: int) -> pa.Table:
+    """Late rows with their side, the watermark they were behind, and the micro-batch."""
+    table = pa.Table.from_batches([rows])
+    count, time = table.num_rows, pa.timestamp("us", "UTC")
+    return (
+        table.append_column(SIDE, pa.array([FOLDERS[side]] * count, pa.string()))
+        .append_column(WATERMARK, pa.array([mark] * count, pa.int64()).cast(time))
+        .append_column(BATCH, pa.array([batch] * count, pa.int64()))
+    )
+
+
+def _write(files: fs.FileSystem, name: str, table: pa.Table) -> None:
+    """Write a file that is there whole or not at all; one that is there has the same rows."""
+    if files.get_file_info(name).type == fs.FileType.File:
+        return
+    folder, _, last = name.rpartition("/")
+    files.create_dir(folder, recursive=True)
+    # Object stores show a file when it is complete; others when it gets its name.
+    renames = isinstance(files, fs.LocalFileSystem | fs.HadoopFileSystem)
+    partial = f"{folder}/.{last}.{uuid.uuid4().hex}" if renames else name
+    with files.open_output_stream(partial) as sink:
+        pq.write_table(table, sink)
+    if not renames:
+        return
+    try:
+        files.move(partial, name)
+    except OSError:
+        # Another try of the same task may have been first, and not every system replaces files.
+        if files.get_file_info(name).type != fs.FileType.File:
+            raise
+        files.delete_file(partial)
