@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 JOINS, TRIAL, MACHINE = "Join", "Try it", "This machine"
 STREAMS = "Streams"
-app.add_typer(checkpoint_app, rich_help_panel=STREAMS)
+app.add_typer(checkpoint_app, rich_help_panel=JOINS)
 
 
 class Format(StrEnum):
