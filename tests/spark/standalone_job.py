@@ -18,15 +18,14 @@ def main(folder: Path) -> None:
     session.sparkContext.setLogLevel("ERROR")
 
     def where(_: object) -> list[tuple[str, str, str]]:
+        import os
         import sys
         import time
-
-        from pyspark import SparkFiles
 
         import thetajoin
 
         time.sleep(2)
-        return [(SparkFiles.getRootDirectory(), sys.executable, thetajoin.__file__)]
+        return [(os.getcwd(), sys.executable, thetajoin.__file__)]
 
     streams = Streams(session, folder)
     batches = [*random_batches(61, batches=3), closing()]
