@@ -18,15 +18,15 @@ def main(folder: Path) -> None:
     session.sparkContext.setLogLevel("ERROR")
 
     def where(_: object) -> list[tuple[str, str, str]]:
+        import os
         import sys
-
-        from pyspark import SparkFiles
+        import time
 
         import thetajoin
 
-        return [(SparkFiles.getRootDirectory(), sys.executable, thetajoin.__file__)]
+        time.sleep(2)
+        return [(os.getcwd(), sys.executable, thetajoin.__file__)]
 
-    found = session.sparkContext.parallelize(range(16), 16).mapPartitions(where).collect()
     streams = Streams(session, folder)
     batches = [*random_batches(61, batches=3), closing()]
     streams.push(*batches)
@@ -44,6 +44,8 @@ def main(folder: Path) -> None:
     )
     assert run.ids == want, (run.ids - want, want - run.ids)
     assert run.total("late_rows") == result.late_rows
+    # Each task takes a while, so that no executor can have all of them.
+    found = session.sparkContext.parallelize(range(6), 6).mapPartitions(where).collect()
     told = {
         "executors": len({root for root, _, _ in found}),
         "pythons": sorted({python for _, python, _ in found}),
