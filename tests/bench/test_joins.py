@@ -25,7 +25,13 @@ SCALE = 0.002
 TABLE = pa.table({"id": [1, 2, 2, 3], "x": [0.5, 1.5, 1.5, None], "s": ["a", "b", "b", None]})
 
 
-@pytest.mark.parametrize("name", CASES)
+# The others' rows are compared by every run of the benchmark too.
+QUICK = ("overlap_keyed", "asof")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CASES]
+)
 def test_every_engine_gives_the_same_rows_and_is_measured(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

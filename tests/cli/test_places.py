@@ -263,7 +263,7 @@ def test_streams(folder, refused, monkeypatch, out, checkpoint, says):
         (folder / name).mkdir(parents=True)
     (folder / "full" / "mine.txt").write_text("mine")
     (folder / "full.csv").write_text("mine")
-    monkeypatch.setattr("thetajoin.cli.streams.open_frames", lambda _: pytest.fail("it ran"))
+    monkeypatch.setattr("thetajoin.cli.run.open_frames", lambda _: pytest.fail("it ran"))
     form = '\nformat = "parquet"' if out == "full.csv" else ""
     text = STREAM.format(out=out, checkpoint=checkpoint).rstrip() + form
     (folder / "job.toml").write_text(text)
