@@ -4,6 +4,7 @@
 - The time from a message in Kafka to its match in Kafka, at half of that rate.
 - A job whose driver is killed in the middle of micro-batches: what is lost, and what a reader sees
   twice who knows matches by their ids.
+- What the live page costs, and which share of the kept checkpoints and snapshots goes on exactly.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from thetajoin.bench import page_cost, upgrade
 from thetajoin.bench import pipeline_data as data
 from thetajoin.bench.harness import Report
 from thetajoin.bench.pipeline_kills import Ordeal
@@ -32,6 +34,8 @@ TARGETS = {
     "kafka_kills": "20",
     "lost": "0",
     "doubled_effective": "0",
+    "page_cost": "<= 0.03",
+    "upgrade_ok": ">= 1",
 }
 ROWS = 400_000  # of each topic
 BATCHES = 8
@@ -81,6 +85,12 @@ def run(progress: Progress, scale: float = 1.0, *, kills: int = 20) -> Report:
                 session.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    progress("the live page")
+    report.details["page"] = page = page_cost.measure(max(5.0, scale * page_cost.SECONDS))
+    report.figures["page_cost"] = page["page_cost"]
+    report.details["upgrade"] = upgraded = upgrade.measure(progress)
+    kept = upgraded["upgrade_kept"]  # in a clone; a wheel has none
+    report.figures["upgrade_ok"] = upgraded["upgrade_ok"] / kept if kept else None
     return report
 
 
