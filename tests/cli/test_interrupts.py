@@ -125,6 +125,37 @@ def test_one_that_comes_while_python_ends(tmp_path, monkeypatch):
     assert process.end() == (130, STOPPED)
 
 
+TIDYING = """
+import sys, time
+from thetajoin.cli import main
+import thetajoin.cli.demo
+
+class Slow:
+    def __del__(self):
+        print("tidying", flush=True)
+        time.sleep(2)
+
+def run_demo(_):
+    slow = Slow()
+    del slow
+    print("goes on", flush=True)
+    time.sleep(100)
+
+thetajoin.cli.demo.run_demo = run_demo
+sys.argv = ["thetajoin", "demo"]
+main()
+"""
+
+
+def test_one_that_comes_where_python_loses_exceptions(tmp_path, monkeypatch):
+    """An object is tidied up: what is raised meanwhile reaches nobody."""
+    monkeypatch.setattr(sys.modules[__name__], "COMMAND", TIDYING)
+    process = Process(tmp_path)
+    process.wait_for("tidying")
+    process.interrupt()
+    assert process.end(30) == (130, STOPPED)
+
+
 def test_generate_leaves_what_was_there(tmp_path):
     (tmp_path / "s" / "trips").mkdir(parents=True)
     (tmp_path / "s" / "trips" / "0.parquet").write_text("mine")

@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 from thetajoin.bench.data import correlated
 from thetajoin.cli.files import real
+from thetajoin.cli.interrupts import check_interrupted
 from thetajoin.cli.places import check_writable
 from thetajoin.errors import OptionError, nearest
 
@@ -98,9 +99,11 @@ def write_streams(
             table = make(rows, window or rows, matches, seed * 1000 + at)
             edges = np.linspace(0, rows, files + 1).astype(int)
             for number, (start, end) in enumerate(pairwise(edges)):
+                check_interrupted()
                 path = partial / name / f"{number:05d}.parquet"
                 parquet.write_table(table.slice(start, end - start), path)
                 os.utime(path, (begun + number, begun + number))
+        check_interrupted()
         for folder in folders:
             _take_over(folder, partial / folder.name)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import logging
 import os
@@ -12,6 +13,7 @@ from typing import Any
 
 from thetajoin.cli import INTERRUPTED, STOPPED
 
+AGAIN_S = 0.05  # until a Ctrl-C that was lost is tried again
 _came = threading.Event()
 _told = threading.Event()
 _after: list[str] = []
@@ -39,6 +41,12 @@ def interrupted() -> bool:
     return _came.is_set()
 
 
+def check_interrupted() -> None:
+    """Raise a Ctrl-C again that a library has caught; for what must not go on after one."""
+    if _came.is_set():
+        raise KeyboardInterrupt
+
+
 def after_stopping(text: str) -> None:
     """What to say beside that it was stopped."""
     _after[:] = [f": {text}"]
@@ -54,8 +62,21 @@ def stopped() -> None:
 
 
 def _unraisable(given: Any) -> None:
+    """Python has lost an exception; a Ctrl-C among them comes again, where it will be heard."""
     if not _came.is_set():
         sys.__unraisablehook__(given)
+    elif given.exc_type is KeyboardInterrupt:
+        signal.signal(signal.SIGINT, _first)
+        again = threading.Timer(AGAIN_S, _again)
+        again.daemon = True
+        again.start()
+
+
+def _again() -> None:
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:  # Windows, where it is heard with the next step that Python takes
+        _thread.interrupt_main()
 
 
 def _at_the_end() -> None:
