@@ -18,7 +18,14 @@ def spark(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
-    from thetajoin.spark.session import LOCAL_CHECKPOINTS, PROVIDER, ROCKSDB, SparkError, use_java
+    from thetajoin.spark.session import (
+        LOCAL_CHECKPOINTS,
+        PROVIDER,
+        ROCKSDB,
+        SHARED_WORKERS,
+        SparkError,
+        use_java,
+    )
 
     local = tmp_path_factory.mktemp("spark-local")
     try:
@@ -30,6 +37,7 @@ def spark(
 
     settings = {
         **LOCAL_CHECKPOINTS,
+        **SHARED_WORKERS,
         PROVIDER: ROCKSDB,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -216,7 +216,8 @@ def _first_batch(own: bool) -> float:
     from thetajoin.bench.spark_stream import Streams, batches_of
     from thetajoin.spark.session import local_session
 
-    session = local_session()
+    # Spark's own join has no use for Python workers: their start would only be in its way.
+    session = local_session(warm=own)
     try:
         streams = Streams(session, 2 * STREAM_ROWS, STREAM_ROWS, 1.0)
         left, right = streams.side(1), streams.side(2)

@@ -43,6 +43,10 @@ LOCAL_CHECKPOINTS = {
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 NO_LIMIT = str(2**31 - 1)
 NARROW_ROWS = {BATCH_BYTES: NO_LIMIT}
+# Spark keeps Python workers apart whose environments differ, and cuts tracebacks short only in those
+# that run functions: a stateful operator's are others, which start and import everything again.
+# With whole tracebacks one set of workers serves both.
+SHARED_WORKERS = {"spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false"}
 
 
 class SparkError(ThetaJoinError):
@@ -117,12 +121,14 @@ def local_session(
     settings: dict[str, str] | None = None,
     scratch: Path | None = None,
     log: Path | None = None,
+    warm: bool = True,
 ) -> Any:
     """A quiet Spark session on this machine, with what a streaming join wants set.
 
     `cores` may be a whole number, ``"*"`` or a master such as ``"local-cluster[2,1,1024]"``. What
     the JVM and the Python workers would write to the terminal goes to `log`. Spark's own files, the
     join's segments among them, go to `scratch`, by default a folder removed when the process ends.
+    Python workers are started in the background at once, without `warm` with the first rows.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise SparkError(
@@ -157,6 +163,7 @@ def local_session(
         # one process no part is lost without the rest.
         "spark.sql.shuffle.orderIndependentChecksum.enabled": str("cluster" in master).lower(),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        **SHARED_WORKERS,
         **(settings or {}),
     }
     # Workers are started by the JVM: without this they would be whatever python3 is on the PATH.
@@ -172,7 +179,12 @@ def local_session(
     finally:
         _keep(interrupt)
     context.setLogLevel("ERROR")
-    return SparkSession.builder.getOrCreate()
+    session = SparkSession.builder.getOrCreate()
+    if warm and master.startswith("local["):
+        from thetajoin.spark.warm_workers import warm_workers
+
+        warm_workers(session, _parallel(master))
+    return session
 
 
 @contextmanager
