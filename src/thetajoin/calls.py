@@ -20,7 +20,7 @@ from thetajoin.engine.memory import Size, fitting
 from thetajoin.engine.nearest_state import nearest_of_tables
 from thetajoin.engine.one_shot import join_tables
 from thetajoin.engine.serial import SerialIterator
-from thetajoin.errors import OptionError, enough_memory
+from thetajoin.errors import enough_memory
 from thetajoin.kernels.jit import few_rows
 
 SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
@@ -37,11 +37,6 @@ def joined(left: Any, right: Any, call: JoinCall) -> Any:
     if is_spark(left) or is_spark(right):
         from thetajoin.spark.frames import join_frames
 
-        if call.indicator is not None:
-            raise OptionError(
-                f"indicator={call.indicator!r} is for tables in this process: on Spark add a "
-                "column with lit(True) to each side, and see which is NULL in the result"
-            )
         return join_frames(left, right, call)
     kind = _kind(left, call)
     compiled, batches = _prepare(left, right, call, kind)

@@ -127,9 +127,3 @@ def test_refused(arguments: Any, words: str) -> None:
     window = tj.TimeWindow(1, time="x")
     with pytest.raises(tj.ThetaJoinError, match=words):
         tj.StreamJoin("l.x < r.x", window=window, **arguments, **schemas)
-
-
-def test_refused_on_spark() -> None:
-    df = type("DataFrame", (), {"__module__": "pyspark.sql"})()
-    with pytest.raises(tj.ThetaJoinError, match="is for tables in this process"):
-        tj.join(df, df, "l.x < r.x", indicator="side")

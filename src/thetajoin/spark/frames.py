@@ -20,6 +20,7 @@ from thetajoin.spark.checks import (
     with_names_of,
 )
 from thetajoin.spark.column_condition import with_text
+from thetajoin.spark.indicator import indicated, marked
 from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.meaning import check_join
 from thetajoin.spark.stream import arrow_schema, stream_join
@@ -63,7 +64,9 @@ def join_frames(left: Any, right: Any, call: JoinCall, *, checked: bool = False)
         call = replace(call, on=with_text(left, right, call.on))
         right, call = _checked(left, right, call)
     join = stream_join if left.isStreaming or right.isStreaming else batch_join
-    return join(left, right, call)
+    if call.indicator is None:
+        return join(left, right, call)
+    return indicated(join(*marked(left, right, call)), call.indicator)
 
 
 def explain_engine(left: Any, right: Any, call: JoinCall) -> EngineChoice:

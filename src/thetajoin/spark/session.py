@@ -43,9 +43,9 @@ LOCAL_CHECKPOINTS = {
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 NO_LIMIT = str(2**31 - 1)
 NARROW_ROWS = {BATCH_BYTES: NO_LIMIT}
-# Spark keeps Python workers apart whose environments differ, and cuts tracebacks short only in those
-# that run functions: a stateful operator's are others, which start and import everything again.
-# With whole tracebacks one set of workers serves both.
+# Spark keeps Python workers apart whose environments differ, and asks for short tracebacks only of
+# those that run functions: a stateful operator's are others, which import everything again. With
+# whole tracebacks one set of workers serves both.
 SHARED_WORKERS = {"spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false"}
 
 
