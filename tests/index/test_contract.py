@@ -193,3 +193,17 @@ def test_once_gives_each_probe_with_a_match_one(case: dict) -> None:
     pairs = collect(streams, case["room"])
     assert set(pairs) <= expected
     assert sorted(p for p, _ in pairs) == sorted({p for p, _ in expected})
+
+
+@pytest.mark.parametrize("narrow", [1, 2])
+def test_the_key_that_leaves_fewer_rows_open_sets_the_bits(narrow: int) -> None:
+    """Two keys whose windows move equally far over a batch differ in how many rows they leave."""
+    random, rows = np.random.default_rng(3), 20_000
+    stored = [random.permutation(rows).astype(np.int64) for _ in range(3)]
+    middle = np.linspace(0, rows, 5000).astype(np.int64)
+    band, half = Interval(middle - 20, middle + 20), Interval(None, middle)
+    primary = Interval(middle - rows // 8, middle + rows // 8)
+    others = (band, half) if narrow == 1 else (half, band)
+    index = PoJoin(Shape((Dim(), Dim(), Dim())), stored, np.arange(rows, dtype=np.int32))
+    drive = index.drive(Probe((primary, *others), len(middle)))
+    assert (drive.kind, drive.key) == ("bitmap", narrow)

@@ -34,10 +34,10 @@ from thetajoin.limits import limits
 
 Span = tuple[Int32, Int32]
 
-# Estimated cost in ns: testing a row, looking at a block's extremes, moving one bit of the window,
-# looking at one word of the summary, a probe's fixed part, and sorting a probe by its run and
-# bound. Measured with `bench engine`.
-TEST_NS, MOVE_NS, SUMMARY_NS, PROBE_NS, SWEEP_NS = 0.7, 1.6, 0.6, 12.0, 25.0
+# Estimated cost in ns: testing a row in a scan, one that a bit leads to, moving one bit of the
+# window, looking at one word of the summary, a probe's fixed part, and sorting a probe by its run
+# and bound. Measured with `bench engine`.
+TEST_NS, LED_NS, MOVE_NS, SUMMARY_NS, PROBE_NS, SWEEP_NS = 0.7, 2.5, 1.6, 0.6, 12.0, 25.0
 SAMPLED_PROBES = 16
 
 
@@ -341,6 +341,9 @@ class PoJoin(SortedRows):
             begins, finishes = self._narrowed(probe, dim, intervals[dim], values, runs)
             order = self._sweep(probe, dim, intervals[dim], runs[0])
             cost = least + emit.window_moves(order, begins, finishes) * MOVE_NS
+            if len(needed) > 1:  # what the bits leave open is tested
+                led_to = emit.expected_bits(starts, ends, begins, finishes, *runs)
+                cost += led_to * LED_NS * (len(needed) - 1)
             if cost < best.cost:
                 best, chosen = Drive("bitmap", dim, cost), (begins, finishes)
         return best, chosen

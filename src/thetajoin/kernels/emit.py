@@ -290,8 +290,21 @@ def total_reach(starts, ends):
 
 
 @kernel
+def expected_bits(starts, ends, begins, finishes, run_starts, run_ends):
+    """How many set bits all ranges are expected to hold, if two keys know nothing of each other."""
+    total = 0.0
+    for p in range(starts.size):
+        rows = np.int64(run_ends[p]) - run_starts[p]
+        if rows > 0:
+            held = max(0, np.int64(ends[p]) - starts[p])
+            set_bits = max(0, np.int64(finishes[p]) - begins[p])
+            total += held * (set_bits / rows)
+    return total
+
+
+@kernel
 def window_moves(order, begins, finishes):
-    """How many bits `emit_bitmap` will set and clear for these windows: its exact cost."""
+    """How many bits `emit_bitmap` will set and clear for these windows."""
     total = 0
     left = 0
     right = 0
