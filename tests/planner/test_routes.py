@@ -162,6 +162,12 @@ def test_what_has_no_matrix_is_broadcast_in_any_number_of_units(more: dict) -> N
         ("ABS(l.v - r.v) < 3", {}, 2, "cells"),
         ("l.v - r.v >= 0 AND l.v - r.v <= 3", {"how": "anti"}, 2, "cells"),
         ("ABS(l.x - r.x) < 0.5", {"window": tj.TimeWindow("1 hour", time="t")}, 64, "cells"),
+        ("l.v <= r.v AND l.v >= r.v - 20", {}, 4, "cells"),
+        ("l.x BETWEEN r.v - 1.5 AND 2 + r.v", {"how": "left"}, 4, "cells"),
+        ("r.x > l.x - 1 AND l.x + 2.5 > r.x", {}, 4, "cells"),
+        ("l.v BETWEEN r.v AND r.k", {}, 8, "broadcast"),
+        ("l.v BETWEEN r.v + 1 AND r.v", {}, 8, "broadcast"),
+        ("l.v >= r.v - 3 AND l.k <= r.v", {}, 8, "broadcast"),
         ("l.k < r.k", {}, 8, "broadcast"),
         ("l.k < r.k", {}, 9, "matrix"),
         ("l.k < r.k OR l.v < r.v", {"how": "left"}, 9, "matrix"),
@@ -206,7 +212,25 @@ CONDITIONS = [
     "l.k > r.v AND l.v <= r.k",
     "l.x >= r.x AND l.k != r.k",
     "l.k BETWEEN r.v AND r.k",
+    "l.k BETWEEN r.v - 2 AND r.v",
+    "l.x <= r.x AND l.x > r.x - 0.7",
+    "l.x + 1 >= r.v AND r.v >= l.x - 1",
 ]
+
+
+@pytest.mark.parametrize(
+    ("on", "width", "floats"),
+    [
+        ("l.v <= r.v AND l.v >= r.v - 20", 2 * 21, False),
+        ("ABS(l.v - r.v) <= 10", 2 * 21, False),
+        ("l.x <= r.x AND l.x >= r.x - 20", 2 * 20, True),
+        ("l.v < r.v + 5 AND l.v > r.v - 5 AND l.v <= r.v + 1", 2 * 7, False),
+        ("l.x BETWEEN r.x AND r.x", 1, False),
+    ],
+)
+def test_cells_are_twice_as_wide_as_the_band_that_is_written(on, width, floats) -> None:
+    plan = choose_route(compiled(on), 4)
+    assert (plan.kind, plan.width, plan.floats) == ("cells", width, floats)
 
 
 def batch(rows: list[tuple]) -> pa.RecordBatch:

@@ -19,11 +19,11 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from thetajoin.engine.bands import Distance, FloatBand
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.layout import How
 from thetajoin.engine.parts import Part, Side
 from thetajoin.errors import OptionError
+from thetajoin.planner.band_width import Band, bands
 from thetajoin.planner.route_keys import (
     CellRoute,
     HashRoute,
@@ -349,12 +349,11 @@ def _cells(join: CompiledJoin) -> Routing | str:
     single = preserved_side(join.keeps)
     timely = False
     for point in ("l", "r") if single is None else (single,):
-        for dim, bound in bands(part, point):
-            if grows(join, part, point, dim):
+        for band in bands(part, point):
+            if grows(join, part, point, band.dim):
                 timely = True
                 continue
-            width, floats = _width(bound)
-            return Routing("cells", point, dim, width, floats)
+            return Routing("cells", point, band.dim, *_width(band))
     if timely:
         return "the rows of a micro-batch lie close together in time"
     return "no key is bounded from both sides by a distance"
@@ -374,31 +373,11 @@ def _why_one_copy(join: CompiledJoin) -> str:
     return ""
 
 
-def bands(part: Part, point: Side) -> list[tuple[int, Distance | FloatBand]]:
-    """Keys of a side that the other bounds by a distance from both sides, and the distance."""
-    found: list[tuple[int, Distance | FloatBand]] = []
-    for dim, asks in enumerate(part.views[point].asks):
-        wholes: dict[int, Distance] = {}
-        for ask in asks:
-            bound = ask.bound
-            if isinstance(bound, Distance):
-                # The two ends may have been written as two conditions.
-                known = wholes.get(ask.probe_key, Distance(None, None))
-                wholes[ask.probe_key] = bound = known & bound
-            if not isinstance(bound, str) and bound.low is not None and bound.high is not None:
-                found.append((dim, bound))
-                break
-    return found
-
-
-def _width(bound: Distance | FloatBand) -> tuple[float, bool]:
+def _width(band: Band) -> tuple[float, bool]:
     """How wide cells are to be, and whether in doubles."""
-    assert bound.low is not None
-    assert bound.high is not None
-    if isinstance(bound, Distance):
-        reach = max(int(bound.high) - int(bound.low) + 1, 1)
-        return min(CELL_WIDTHS * reach, _WIDEST), False
-    wide = CELL_WIDTHS * (bound.high - bound.low)
+    wide = CELL_WIDTHS * band.width
+    if not band.floats:
+        return min(wide, _WIDEST), False
     # Equal doubles have equal keys: each is a cell of its own.
     return (float(wide), True) if wide > 0 and np.isfinite(wide) else (1, False)
 

@@ -17,11 +17,11 @@ from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import PartRows, make_batch
 from thetajoin.errors import DataError
 from thetajoin.index.interval import Interval
+from thetajoin.planner.band_width import bands
 from thetajoin.planner.route_keys import asked_keys, bounded_keys, equalities, held_keys
 from thetajoin.planner.route_plan import (
     CELL_WIDTHS,
     Routing,
-    bands,
     check_units,
     choose_route,
     grows,
@@ -119,8 +119,8 @@ def _with_hot_keys(join: CompiledJoin, keyed: Samples, units: int, plain: Routin
     single = preserved_side(join.keeps)
     if len(join.parts) == 1 and join.keeps != "full":
         for point in SIDES if single is None else (single,):
-            for dim, _ in bands(join.parts[0], point):
-                cells = _cells_of(join, keyed, point, dim)
+            for band in bands(join.parts[0], point):
+                cells = _cells_of(join, keyed, point, band.dim)
                 if cells is not None:
                     return replace(cells, kind="contrand", hot=hot)
     return Routing("contrand", hot=hot)
