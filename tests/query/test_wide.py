@@ -57,6 +57,8 @@ QUERIES = [
     "WHERE l.c {op} r.d OR lid > 2",
     "SELECT * FROM t1 NATURAL JOIN (SELECT b AS a, d AS c, rid FROM t2) q WHERE lid {op} rid",
     "SELECT a FROM t1 l {how} JOIN (SELECT b AS a, rid FROM t2) r USING (a) WHERE lid {op} rid",
+    "WITH q AS (SELECT l.lid, r.rid FROM t1 l {how} JOIN t2 r ON l.a - r.b = 1) "
+    "SELECT * FROM q WHERE lid {op} rid OR rid IS NULL",
     "SELECT DISTINCT ON (l.a) l.a, r.b FROM t1 l JOIN t2 r ON l.a {op} r.b ORDER BY l.a, r.b",
     "SELECT l.a, r.b, count(*) AS n FROM t1 l JOIN t2 r ON l.a {op} r.b GROUP BY ROLLUP (l.a, r.b)",
     "SELECT l.lid, r.rid, s.rid AS z FROM t1 l, t2 r, t2 s WHERE l.a {op} s.b AND s.d {op} r.d "
@@ -314,3 +316,12 @@ def test_without_duckdb(monkeypatch):
             run(query)
         assert str(caught.value).endswith("pip install 'thetajoin[sql]'")
         assert "\n" not in str(caught.value)
+
+
+def test_a_difference_that_equals_something_is_a_join_of_ours():
+    """DuckDB compares every pair for it, and has no difference of these two types."""
+    left = pa.table({"at": pa.array([5000, 6001], pa.timestamp("ns", "UTC"))})
+    right = pa.table({"then": pa.array([4, 5], pa.timestamp("us", "Europe/Berlin"))})
+    on = "x.at - y.then = INTERVAL '1' MICROSECOND"
+    query = f"WITH q AS (SELECT x.at FROM a x JOIN b y ON {on}) SELECT count(*) AS n FROM q"
+    assert tj.sql(query, a=left, b=right).to_pydict() == {"n": [1]}

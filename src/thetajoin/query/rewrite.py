@@ -206,6 +206,9 @@ class Rewriter:
         conditions = conjuncts(where.this) if where is not None else []
         conditions += [tree for join in joins for tree in conjuncts(join.args.get("on"))]
         found = [n for c in conditions for n in c.find_all(*_UNEQUAL) if not is_nested(n, select)]
+        # A difference of two tables' columns that equals something is a band, not a key to hash.
+        equal = [n for c in conditions for n in c.find_all(exp.EQ) if not is_nested(n, select)]
+        found += [side for node in equal for side in (node.this, node.expression)]
         found = [node for node in found if len(list(own_columns(node))) > 1]
         return bool(found) and self._spans(found, self._scope(select, ctes))
 
