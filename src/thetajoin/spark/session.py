@@ -258,10 +258,12 @@ def _temporary() -> Path:
 def _reason(log: Path, fallback: str) -> str:
     """The line of Spark's log that says why it stopped, and where the log is.
 
-    What comes last in a chain of Java's causes is the reason; what comes first often names a class
-    alone.
+    Of what ended the JVM that is the last cause: the first line often names a class alone.
     """
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     told = [line for line in lines if re.search(r"error|exception|cannot|could not", line, re.I)]
-    return f"{(causes[-1:] or told or [fallback])[0].strip()} (its log: {log})"
+    ended = [at for at, line in enumerate(lines) if line.startswith("Exception in thread")]
+    if ended:
+        chain = [line for line in lines[ended[-1] :] if line.startswith("Caused by: ")]
+        told = [line.removeprefix("Caused by: ") for line in chain[-1:]] or [lines[ended[-1]]]
+    return f"{(told or [fallback])[0].strip()} (its log: {log})"
