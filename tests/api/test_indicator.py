@@ -130,6 +130,7 @@ def test_refused(arguments: Any, words: str) -> None:
 
 
 def test_refused_on_spark() -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
     df = type("DataFrame", (), {"__module__": "pyspark.sql"})()
     with pytest.raises(tj.ThetaJoinError, match="is for tables in this process"):
         tj.join(df, df, "l.x < r.x", indicator="side")
