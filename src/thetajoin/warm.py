@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 import thetajoin as tj
+from thetajoin.index.arrivals import Arrivals
 from thetajoin.ipc import batch_from_ipc, to_ipc
 from thetajoin.kernels.order import gather, order_among
 from thetajoin.routes.fingerprint import fingerprints
@@ -115,6 +116,16 @@ def _packed() -> None:
     order_among(order, np.arange(0, len(order), 2, dtype=np.int32))
     for kind, index in product((np.bool_, np.int32, np.int64, np.uint64), (np.int32, np.int64)):
         gather(np.zeros(len(order), kind), order.astype(index))
+    # A unit has some of a stream's rows: their arrival numbers have gaps.
+    arrived = np.arange(0, 2 * len(order), 2)
+    for held in (Arrivals.of(arrived), _read_only(Arrivals.of(arrived))):
+        held.rows_before(arrived)
+
+
+def _read_only(arrivals: Arrivals) -> Arrivals:
+    for held in (arrivals.firsts, arrivals.starts):
+        held.flags.writeable = False
+    return arrivals
 
 
 def _streamed(rows: int, on: str, window: Any) -> None:

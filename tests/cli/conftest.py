@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from thetajoin.cli import main
 from thetajoin.errors import ThetaJoinError
+from thetajoin.spark import session
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -44,6 +45,13 @@ def refused(run: Run) -> Callable[..., str]:
         return err
 
     return call
+
+
+@pytest.fixture
+def some_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with Java, for commands that ask for it before they look at the rest."""
+    java = session.Java(Path("java"), session.OLDEST_JAVA, "a test")
+    monkeypatch.setattr(session, "find_java", lambda: java)
 
 
 STREAM_JOB = """

@@ -16,7 +16,6 @@ from thetajoin.cli.benchmarks import show
 from thetajoin.cli.live import LiveLine, Totals
 from thetajoin.cli.rows import fit, show_rows
 from thetajoin.cli.terminal import screen, working
-from thetajoin.spark.listener import read_progress
 
 
 class Terminal(io.StringIO):
@@ -110,37 +109,44 @@ def test_what_goes_on_is_for_a_terminal(terminal, capsys):
 
 
 REPORT = (Path(__file__).parent / "progress.json").read_text()
-PROGRESS = read_progress(REPORT)
+
+
+def read(report):
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    from thetajoin.spark.listener import read_progress
+
+    return read_progress(report)
 
 
 def test_the_line_of_a_stream():
+    progress = read(REPORT)
     totals = Totals()
     assert totals.line() == "0 batches; 0 rows in"
-    totals.add(PROGRESS)
-    totals.add(PROGRESS)
+    totals.add(progress)
+    totals.add(progress)
     line = totals.line()
-    assert line.startswith(f"2 batches; {2 * PROGRESS.input_rows:,} rows in")
-    assert f"; {2 * (PROGRESS.matches + PROGRESS.unmatched):,} matches; " in line
-    assert f"; state {PROGRESS.state_bytes / 1e3:.1f} kB; " in line
-    assert line.endswith(f"{2 * (PROGRESS.late_rows + PROGRESS.null_times):,} late")
+    assert line.startswith(f"2 batches; {2 * progress.input_rows:,} rows in")
+    assert f"; {2 * (progress.matches + progress.unmatched):,} matches; " in line
+    assert f"; state {progress.state_bytes / 1e3:.1f} kB; " in line
+    assert line.endswith(f"{2 * (progress.late_rows + progress.null_times):,} late")
 
 
 def test_a_stream_without_state_has_no_such_numbers():
     without = json.loads(REPORT) | {"observedMetrics": {}, "stateOperators": []}
     totals = Totals()
-    totals.add(read_progress(json.dumps(without)))
+    totals.add(read(json.dumps(without)))
     assert "late" not in totals.line()
     assert "matches" not in totals.line()
 
 
 def test_the_line_is_for_a_terminal(terminal, capsys):
     with LiveLine(screen()) as live:
-        live.totals.add(PROGRESS)
+        live.totals.add(read(REPORT))
         live.refresh()
     assert capsys.readouterr() == ("", "")
     file = terminal(60)
     with LiveLine(screen()) as live:
-        live.totals.add(PROGRESS)
+        live.totals.add(read(REPORT))
         live.refresh()
     shown = file.getvalue()
     assert "1 batch;" in shown

