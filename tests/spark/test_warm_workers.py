@@ -32,8 +32,14 @@ def _process(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"mapped": [os.getpid()], "loaded": [loaded]})
 
 
+def _parent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Which process a task's worker comes from: each set of workers has one."""
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"mapped": [os.getppid()]})
+
+
 class Processes(StatefulProcessor):  # type: ignore[misc]
-    """Which process a stateful operator runs in."""
+    """Which process a stateful operator's worker comes from."""
 
     def init(self, handle: Any) -> None:
         pass
@@ -41,7 +47,7 @@ class Processes(StatefulProcessor):  # type: ignore[misc]
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         for _ in rows:
             pass
-        yield pd.DataFrame({"mapped": [key[0]], "stateful": [os.getpid()]})
+        yield pd.DataFrame({"mapped": [key[0]], "stateful": [os.getppid()]})
 
     def close(self) -> None:
         pass
@@ -73,7 +79,7 @@ def test_a_stopped_session_is_nobodys_concern(capfd: pytest.CaptureFixture[str])
 
 def test_one_set_of_workers_maps_and_keeps_state(shared: Any, tmp_path: Path) -> None:
     rows = shared.readStream.format("rate-micro-batch").option("rowsPerBatch", 4).load()
-    mapped = rows.repartition(2).mapInArrow(_process, PIDS)
+    mapped = rows.repartition(2).mapInArrow(_parent, "mapped long")
     kept = mapped.groupBy("mapped").transformWithStateInPandas(
         Processes(), "mapped long, stateful long", "Append", "None"
     )
@@ -90,4 +96,4 @@ def test_one_set_of_workers_maps_and_keeps_state(shared: Any, tmp_path: Path) ->
             query.awaitTermination(0.2)
     finally:
         query.stop()
-    assert {row.stateful for row in seen} <= {row.mapped for row in seen}
+    assert {row.stateful for row in seen} == {row.mapped for row in seen}
