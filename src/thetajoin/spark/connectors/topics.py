@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,53 +11,59 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from thetajoin.errors import SchemaError, ThetaJoinError
-from thetajoin.spark.connectors.specs import TopicSink, TopicSource
-from thetajoin.spark.failures import reason
+from thetajoin.spark.connectors.kafka_failures import Place, kafka_reason, no_broker, no_topic
+from thetajoin.spark.connectors.specs import TopicSource
 from thetajoin.spark.listener import POISON
 
 SAMPLE = 1000  # messages
 _BAD, _VALUE = "__thetajoin_bad", "__thetajoin_value"
-# A broker that is not there is told within seconds; Kafka's own limit is a minute.
-_PATIENCE = {"kafka.default.api.timeout.ms": "15000", "kafka.request.timeout.ms": "10000"}
-# Kafka's words, and ours.
-_NO_TOPIC = ("UnknownTopicOrPartition",)
-_NO_BROKER = (
-    "Timed out waiting for a node assignment",
-    "Failed to create new KafkaAdminClient",
-)
+# A broker that is not there is told within seconds; Kafka's own limit is a minute, and Spark asks
+# three times.
+_PATIENCE = {
+    "kafka.default.api.timeout.ms": "15000",
+    "kafka.request.timeout.ms": "10000",
+    "fetchOffset.numRetries": "1",
+}
+_BRIEF = {"kafka.default.api.timeout.ms": "4000", "kafka.request.timeout.ms": "4000"}
+# A range without a message, from the end to the end, which Spark has no shorter word for.
+_NOTHING = {
+    "startingTimestamp": "253402300799999",
+    "startingOffsetsByTimestampStrategy": "latest",
+}
 
 
-@contextmanager
-def kafka_errors(what: str, place: TopicSource | TopicSink) -> Iterator[None]:
-    """Errors of Spark's and Kafka's as one line of ours.
+def check_broker(session: Any, place: Place, *, topic: bool = True) -> None:
+    """Refuse a broker that does not answer, or one without the topic.
 
-    Those of Kafka's own come as errors of the bridge to the JVM, which is no part of PySpark's API.
+    A message of a source is read as well, which a user may have no right to. A sink's topic is
+    looked at only: who may write need not have the right to read.
     """
+    more = {} if isinstance(place, TopicSource) else _NOTHING
     try:
-        yield
-    except ThetaJoinError:
-        raise
+        _messages(session, place, more).limit(1).collect()
     except Exception as error:
-        raise ThetaJoinError(f"{what}: {kafka_reason(error, place)}") from error
-
-
-def kafka_reason(error: BaseException, place: TopicSource | TopicSink) -> str:
-    """Why Kafka could not be read, in one line."""
-    text = str(error)
-    if any(words in text for words in _NO_TOPIC):
-        return f"there is no topic {place.topic!r} at {place.servers}"
-    if any(words in text for words in _NO_BROKER):
-        return f"no Kafka broker answers at {place.servers}"
-    return reason(error)
-
-
-def check_broker(session: Any, place: TopicSource | TopicSink, *, topic: bool = True) -> None:
-    """Refuse a broker that does not answer, or one without the topic."""
-    try:
-        _messages(session, place).limit(1).collect()
-    except Exception as error:
-        if topic or not any(words in str(error) for words in _NO_TOPIC):
+        if topic or not no_topic(error):
             raise ThetaJoinError(kafka_reason(error, place)) from error
+
+
+def answers(session: Any, place: Place) -> bool:
+    """Whether a broker is there, asked for a few seconds; whatever it says is an answer."""
+    try:
+        _messages(session, place, {**_NOTHING, **_BRIEF}).limit(1).collect()
+    except Exception as error:
+        return not no_broker(error)
+    return True
+
+
+def missing(session: Any, places: list[Place]) -> Place | None:
+    """The first topic that is not there."""
+    for place in places:
+        try:
+            _messages(session, place, {**_NOTHING, **_BRIEF}).limit(1).collect()
+        except Exception as error:
+            if no_topic(error):
+                return place
+    return None
 
 
 def sampled_schema(session: Any, source: TopicSource) -> tuple[str, int]:
@@ -120,14 +124,14 @@ def poison_rows(session: Any, source: TopicSource, schema: str | None) -> Any:
     )
 
 
-def _common(place: TopicSource | TopicSink) -> dict[str, str]:
+def _common(place: Place) -> dict[str, str]:
     return {"kafka.bootstrap.servers": place.servers, **dict(place.options)}
 
 
-def _messages(session: Any, place: TopicSource | TopicSink) -> Any:
+def _messages(session: Any, place: Place, more: dict[str, str] | None = None) -> Any:
     """The messages that a topic has now."""
     options = {**_PATIENCE, **_common(place), "subscribe": place.topic}
-    options |= {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    options |= {"startingOffsets": "earliest", "endingOffsets": "latest", **(more or {})}
     return session.read.format("kafka").options(**options).load()
 
 
