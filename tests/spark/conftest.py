@@ -46,7 +46,9 @@ def spark(
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
     if any("broker" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        java = settings["spark.driver.extraJavaOptions"]
         settings |= _kafka()
+        settings["spark.driver.extraJavaOptions"] += f" {java}"
     builder = SparkSession.builder.master("local[2]").appName("thetajoin-tests")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -64,7 +66,7 @@ def _kafka() -> dict[str, str]:
     try:
         return jar_settings(["kafka", "avro"], installed_spark())
     except ThetaJoinError:
-        return {}  # `broker` says why
+        return {"spark.driver.extraJavaOptions": ""}  # `broker` says why
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -108,7 +108,7 @@ def send(
     spark: Any,
     servers: str,
     topic: str,
-    values: list[str] | list[bytes | None],
+    values: Sequence[str | bytes | None],
     options: Options | None = None,
 ) -> None:
     """Write messages to a topic, in their order; all to one partition."""
@@ -178,6 +178,11 @@ def pairs_into(servers: str, topic: str) -> str:
 
 def topics(servers: str, *words: str) -> str:
     """Kafka's own command for topics, such as ``--delete --topic NAME``."""
+    return tool("TopicCommand", servers, *words)
+
+
+def tool(name: str, servers: str, *words: str) -> str:
+    """One of Kafka's own commands; what it says."""
     folder = cache_folder() / f"broker-tools-{broker.VERSION}"
     if not folder.is_dir():
         try:
@@ -186,7 +191,7 @@ def topics(servers: str, *words: str) -> str:
             pytest.skip(f"no tools of Kafka here: {error}")
     jars = [*folder.glob("*.jar"), *broker.broker_jars()]
     command = [str(find_java().program), "-Xmx128m", "-cp", os.pathsep.join(map(str, jars))]
-    command += ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", servers, *words]
+    command += [f"org.apache.kafka.tools.{name}", "--bootstrap-server", servers, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -83,6 +83,16 @@ SINK = TopicSink("h:1", "pairs")
             "there is no topic 'orders' at h:1",
         ),
         (
+            f"{FAILED}org.apache.spark.sql.kafka010.X: [KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED] "
+            "Some data may have been lost because they are not available in Kafka;\neither "
+            "the data was aged out.\nReason:\nPartition orders-0 offset was changed from 20 to 5.\n"
+            f"This could be either 1) a user error. SQLSTATE: 22000{PLAN}",
+            SOURCE,
+            "messages of topic 'orders' at h:1 are gone before they were read: Partition orders-0 "
+            "offset was changed from 20 to 5; to go on without them, add failOnDataLoss = false to "
+            "the source's options",
+        ),
+        (
             f"{BRIDGE}x.ExecutionException: {ERRORS}TimeoutException: Timed out waiting for a node "
             "assignment. Call: describeTopics",
             SOURCE,

@@ -14,7 +14,7 @@ Place = TopicSource | TopicSink
 # After this, Spark repeats all offsets and the plan, and so the names of all topics.
 _PLAN = "=== Streaming Query ==="
 _RAISED = re.compile(r"org\.apache\.kafka\.common\.(?:\w+\.)*(\w+Exception): (.+)")
-_LOST = re.compile(r"\[KAFKA_DATA_LOSS\.\w+\].*?Reason:\s*(.*?)\s*(?:SQLSTATE|\n\s*at |$)", re.S)
+_LOST = re.compile(r"Some data may have been lost because .*?Reason:\s*(.+?\.)(?=\s|$)", re.S)
 _NO_TOPIC, _TOO_LARGE = "UnknownTopicOrPartitionException", "RecordTooLargeException"
 # Kafka says so where a broker does not make topics by itself, once it has waited for a minute.
 _NOT_MADE = re.compile(r"Topic \S+ not present in metadata after")
@@ -81,7 +81,7 @@ def kafka_reason(error: BaseException, place: Place) -> str:
     lost = _LOST.search(text)
     if lost is not None:
         return (
-            f"messages of topic {topic!r} are gone before they were read: "
+            f"messages of topic {topic!r} at {servers} are gone before they were read: "
             f"{one_line(lost[1]).rstrip('.')}; to go on without them, add failOnDataLoss = false "
             "to the source's options"
         )

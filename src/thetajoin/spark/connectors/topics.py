@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from pyspark.sql.types import StructType
 
 from thetajoin.errors import SchemaError, ThetaJoinError
 from thetajoin.spark.connectors.kafka_failures import Place, kafka_reason, no_broker, no_topic
+from thetajoin.spark.connectors.messages import BAD, VALUE, fields_of, read_messages
 from thetajoin.spark.connectors.specs import TopicSource
 from thetajoin.spark.listener import POISON
 
 SAMPLE = 1000  # messages
-_BAD, _VALUE = "__thetajoin_bad", "__thetajoin_value"
 # A broker that is not there is told within seconds; Kafka's own limit is a minute, and Spark asks
 # three times.
 _PATIENCE = {
@@ -79,9 +78,9 @@ def sampled_schema(session: Any, source: TopicSource) -> tuple[str, int]:
         file = Path(folder, "sample.json")
         # A message is one line, whatever it holds.
         file.write_text("".join(" ".join(line.split("\n")) + "\n" for line in lines))
-        options = {"inferTimestamp": "true", "columnNameOfCorruptRecord": _BAD}
+        options = {"inferTimestamp": "true", "columnNameOfCorruptRecord": BAD}
         found = session.read.options(**options).json(str(file)).schema
-    fields = [field for field in found.fields if field.name != _BAD]
+    fields = [field for field in found.fields if field.name != BAD]
     if not fields:
         raise SchemaError(
             f"the first {len(lines)} messages of topic {source.topic!r} are no JSON objects: "
@@ -95,7 +94,7 @@ def topic_rows(session: Any, name: str, source: TopicSource, schema: str | None)
     raw = _stream(session, source)
     if source.format == "raw":
         return raw.drop("timestampType", "headers")
-    read = _read(raw, source, schema)
+    read = read_messages(raw, source, schema)
     if source.fail_on_poison:
         told = F.concat(
             F.lit(f"topic {source.topic} has a message that cannot be read: partition "),
@@ -103,23 +102,23 @@ def topic_rows(session: Any, name: str, source: TopicSource, schema: str | None)
             F.lit(", offset "),
             F.col("offset"),
         )
-        good = F.when(F.col(_BAD), F.raise_error(told).cast("boolean")).otherwise(F.lit(True))
+        good = F.when(F.col(BAD), F.raise_error(told).cast("boolean")).otherwise(F.lit(True))
     else:
-        read = read.observe(f"{POISON}{name}", F.count_if(F.col(_BAD)).alias("messages"))
-        good = ~F.col(_BAD)
+        read = read.observe(f"{POISON}{name}", F.count_if(F.col(BAD)).alias("messages"))
+        good = ~F.col(BAD)
     kept = [F.col(column).alias(f"kafka_{column}") for column in source.metadata]
-    fields = _fields(read)
+    fields = fields_of(read)
     clash = {f"kafka_{column}" for column in source.metadata} & set(fields)
     if clash:
         raise SchemaError(f"the messages have a column {min(clash)!r} of their own")
-    values = [F.col(_VALUE).getField(field).alias(field) for field in fields]
+    values = [F.col(VALUE).getField(field).alias(field) for field in fields]
     return read.where(good).select(*values, *kept)
 
 
 def poison_rows(session: Any, source: TopicSource, schema: str | None) -> Any:
     """The messages of a topic that cannot be read, as they are, with where they were."""
-    read = _read(_stream(session, source), source, schema)
-    return read.where(F.col(_BAD)).select(
+    read = read_messages(_stream(session, source), source, schema)
+    return read.where(F.col(BAD)).select(
         "topic", "partition", "offset", "timestamp", "key", "value"
     )
 
@@ -140,41 +139,3 @@ def _stream(session: Any, source: TopicSource) -> Any:
     if source.most is not None:
         options["maxOffsetsPerTrigger"] = str(source.most)
     return session.readStream.format("kafka").options(**options).load()
-
-
-def _read(raw: Any, source: TopicSource, schema: str | None) -> Any:
-    """Messages with their value as a struct, and whether it could not be read."""
-    if source.format == "avro":
-        from pyspark.sql.avro.functions import from_avro
-
-        assert source.avro is not None
-        options = {"mode": "PERMISSIVE", "avroSchema": _marked(source.avro)}
-        value = from_avro("value", source.avro, options)
-        unread = F.col(_VALUE).getField(_BAD).isNull()
-        return raw.select("*", value.alias(_VALUE)).select("*", unread.alias(_BAD))
-    columns = StructType.fromDDL(schema)
-    with_bad = columns.add(_BAD, "string")
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
-    text = F.col("value").cast("string")
-    ddl = with_bad.toDDL()
-    value = (
-        F.from_csv(text, ddl, options)
-        if source.format == "csv"
-        else F.from_json(text, with_bad, options)
-    )
-    bad = F.col(_VALUE).isNull() | F.col(_VALUE).getField(_BAD).isNotNull()
-    return raw.select("*", value.alias(_VALUE)).select("*", bad.alias(_BAD))
-
-
-def _marked(schema: str) -> str:
-    """An Avro schema with one more field, which has a value in every message that can be read.
-
-    Spark gives a row of NULLs for one that cannot, and a message may hold nothing but NULLs itself.
-    """
-    record = json.loads(schema)
-    mark = {"name": _BAD, "type": "boolean", "default": True}
-    return json.dumps(record | {"fields": [*record["fields"], mark]})
-
-
-def _fields(read: Any) -> list[str]:
-    return [name for name in read.schema[_VALUE].dataType.names if name != _BAD]
