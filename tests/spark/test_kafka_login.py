@@ -55,7 +55,7 @@ APP = login("PLAIN", "app", USERS["app"])
 
 
 @pytest.fixture(scope="module")
-def secured(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def secured(kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker where app may do all, and writer may only write, and that to one topic."""
     rights = {
         "authorizer.class.name": AUTHORIZER,
@@ -146,9 +146,7 @@ def test_who_is_refused(spark: Any, secured: str, tmp_path: Path) -> None:
 
     def told(left: dict[str, str], topic: str, **secrets: str) -> str:
         write_job(tmp_path, secured_job(secured, left, writer, topic))
-        began = time.monotonic()
         line = refusal(tmp_path, **(SECRETS | secrets))
-        assert time.monotonic() - began < 120  # most of it is the start of Spark
         assert holding(tmp_path, "wrong-pass-1") == []
         assert "pass-" not in line
         return line

@@ -62,7 +62,7 @@ def test_a_topic_that_is_deleted_and_made_anew(spark: Any, broker: str, tmp_path
     assert counted(written(spark, broker, "del_out")) == expected(left, kept)
 
 
-def test_a_sink_that_takes_no_message(spark: Any, broker: str, tmp_path: Path) -> None:
+def test_a_sink_that_takes_no_message(spark: Any, kafka: None, tmp_path: Path) -> None:
     """A match that is too large, and a topic that nobody makes: one line; then all pairs arrive."""
     left, right = readings(0, 10), readings(1, 10)
     with Broker(tmp_path / "own", settings={"auto.create.topics.enable": False}) as own:
