@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -92,6 +94,18 @@ def holding(folder: Path, text: str) -> list[str]:
     return found
 
 
+def shown_on_page(said: str) -> str:
+    """All that the page knows; nothing while it is not there."""
+    found = re.search(r"the page is at (http://\S+)", said)
+    if found is None:
+        return ""
+    try:
+        with urlopen(f"{found[1]}state", timeout=5) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
+
+
 def test_two_mechanisms_and_a_user_who_may_only_write(
     spark: Any, secured: str, tmp_path: Path
 ) -> None:
@@ -109,15 +123,19 @@ def test_two_mechanisms_and_a_user_who_may_only_write(
         process = subprocess.Popen(
             [*RUN, "--log", "json", "--page"], cwd=folder, env=environment, stdout=said, stderr=said
         )
-        latest, logs = time.monotonic() + LONGEST_S, 0
+        latest, logs, pages = time.monotonic() + LONGEST_S, 0, 0
         while process.poll() is None:
             assert time.monotonic() < latest
             logs += any(scratch.rglob("spark.log"))
+            page = shown_on_page((folder / "said.txt").read_text())
+            pages += "in_l" in page  # it shows the topics by then
             for secret in SECRETS.values():
                 assert holding(tmp_path, secret) == []
-            time.sleep(2)
+                assert secret not in page
+            time.sleep(1)
     assert process.returncode == 0, (folder / "said.txt").read_text()
     assert logs  # what Spark writes was looked at too
+    assert pages
     options = {"kafka.bootstrap.servers": secured, "subscribe": "pairs", **APP}
     found = spark.read.format("kafka").options(**options).load()
     value = "from_json(CAST(value AS STRING), 'id BIGINT, other BIGINT') AS v"

@@ -158,5 +158,10 @@ def why(failure: BaseException, job: Job, session: Any) -> str:
     topics = places(job)
     if not topics:
         return redacted(reason(failure))
-    gone = missing(session, topics) if no_topic(failure) else None
-    return redacted(kafka_reason(failure, gone or about(failure, topics)))
+    if not no_topic(failure):
+        return redacted(kafka_reason(failure, about(failure, topics)))
+    gone = missing(session, topics)
+    if gone is None:  # it was made anew meanwhile, or the broker is gone too
+        names = ", ".join(repr(topic.topic) for topic in topics)
+        return redacted(f"one of the topics {names} is not there, or was not for a while")
+    return redacted(kafka_reason(failure, gone))

@@ -58,7 +58,7 @@ def missing(session: Any, places: list[Place]) -> Place | None:
     """The first topic that is not there."""
     for place in places:
         try:
-            _messages(session, place, {**_NOTHING, **_BRIEF}).limit(1).collect()
+            _messages(session, place, _NOTHING).limit(1).collect()
         except Exception as error:
             if no_topic(error):
                 return place
