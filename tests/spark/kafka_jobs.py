@@ -27,7 +27,7 @@ from thetajoin.spark.session import find_java
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = "id BIGINT, x INT, ts TIMESTAMP"
 RUN = [sys.executable, "-c", COMMAND, "run", "job.toml"]
-LONGEST_S = 300  # of a job that ends by itself; most of it is the start of Spark
+LONGEST_S = 500  # of a job that ends by itself; most of it is the start of Spark
 Options = dict[str, str]
 
 
