@@ -23,7 +23,8 @@ _PATIENCE = {
     "kafka.request.timeout.ms": "10000",
     "fetchOffset.numRetries": "1",
 }
-_BRIEF = {"kafka.default.api.timeout.ms": "4000", "kafka.request.timeout.ms": "4000"}
+# While a job runs, on a machine that may be busy with it: no false alarm, yet soon enough.
+_BRIEF = {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeout.ms": "8000"}
 # A range without a message, from the end to the end, which Spark has no shorter word for.
 _NOTHING = {
     "startingTimestamp": "253402300799999",
@@ -46,7 +47,7 @@ def check_broker(session: Any, place: Place, *, topic: bool = True) -> None:
 
 
 def answers(session: Any, place: Place) -> bool:
-    """Whether a broker is there, asked for a few seconds; whatever it says is an answer."""
+    """Whether a broker is there, asked for ten seconds; whatever it says is an answer."""
     try:
         _messages(session, place, {**_NOTHING, **_BRIEF}).limit(1).collect()
     except Exception as error:
