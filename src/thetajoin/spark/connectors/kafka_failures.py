@@ -22,7 +22,7 @@ _LOGIN = ("SaslAuthenticationException", "UnsupportedSaslMechanismException")
 _NO_BROKER = re.compile(
     r"Timed out waiting for a node assignment|No resolvable bootstrap urls"
     r"|Timed out waiting to send the call|Timeout expired while fetching topic metadata"
-    r"|Cannot fetch (?:record|offset)|Failed to get offset|Expiring \d+ record"
+    r"|Cannot fetch record for offset|Failed to get offset|Expiring \d+ record"
 )
 
 
