@@ -93,6 +93,14 @@ SINK = TopicSink("h:1", "pairs")
             "the source's options",
         ),
         (
+            f"{FAILED}{ERRORS}TimeoutException: Expiring 10 record(s) for pairs-0:120093 ms has passed"
+            f"{PLAN}",
+            SINK,
+            "topic 'pairs' at h:1 took no messages in time (Expiring 10 record(s) for "
+            "pairs-0:120093 ms has passed): the broker may be gone, or the topic's "
+            "max.message.bytes below kafka.batch.size, an option of the sink",
+        ),
+        (
             f"{BRIDGE}x.ExecutionException: {ERRORS}TimeoutException: Timed out waiting for a node "
             "assignment. Call: describeTopics",
             SOURCE,

@@ -22,8 +22,11 @@ _LOGIN = ("SaslAuthenticationException", "UnsupportedSaslMechanismException")
 _NO_BROKER = re.compile(
     r"Timed out waiting for a node assignment|No resolvable bootstrap urls"
     r"|Timed out waiting to send the call|Timeout expired while fetching topic metadata"
-    r"|Cannot fetch record for offset|Failed to get offset|Expiring \d+ record"
+    r"|Cannot fetch record for offset|Failed to get offset"
 )
+# Also where a topic takes less than a batch: Kafka's client then sends the same batch for two
+# minutes, and never says that it is too large.
+_NOT_TAKEN = re.compile(r"Expiring \d+ record.+")
 
 
 @contextmanager
@@ -104,6 +107,13 @@ def kafka_reason(error: BaseException, place: Place) -> str:
             f"a match is too large for topic {topic!r} at {servers}: "
             f"{raised[_TOO_LARGE]} (the topic's max.message.bytes, and "
             "kafka.max.request.size in the sink's options)"
+        )
+    waited = _NOT_TAKEN.search(text)
+    if waited is not None:
+        return (
+            f"topic {topic!r} at {servers} took no messages in time ({waited[0].strip()}): the "
+            "broker may be gone, or the topic's max.message.bytes below kafka.batch.size, an option "
+            "of the sink"
         )
     if _NO_BROKER.search(text):
         return f"no Kafka broker answers at {servers}{_asked(place)}"
