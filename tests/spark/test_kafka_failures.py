@@ -93,8 +93,8 @@ SINK = TopicSink("h:1", "pairs")
             "the source's options",
         ),
         (
-            f"{FAILED}{ERRORS}TimeoutException: Expiring 10 record(s) for pairs-0:120093 ms has passed"
-            f"{PLAN}",
+            f"{FAILED}{ERRORS}TimeoutException: Expiring 10 record(s) for pairs-0:120093 ms has "
+            f"passed{PLAN}",
             SINK,
             "topic 'pairs' at h:1 took no messages in time (Expiring 10 record(s) for "
             "pairs-0:120093 ms has passed): the broker may be gone, or the topic's "

@@ -112,8 +112,8 @@ def kafka_reason(error: BaseException, place: Place) -> str:
     if waited is not None:
         return (
             f"topic {topic!r} at {servers} took no messages in time ({waited[0].strip()}): the "
-            "broker may be gone, or the topic's max.message.bytes below kafka.batch.size, an option "
-            "of the sink"
+            "broker may be gone, or the topic's max.message.bytes below kafka.batch.size, an "
+            "option of the sink"
         )
     if _NO_BROKER.search(text):
         return f"no Kafka broker answers at {servers}{_asked(place)}"
