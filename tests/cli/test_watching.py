@@ -17,10 +17,11 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 from rich.console import Console
 
 from spark.progresses import BASE, progress
+from thetajoin.cli import secrets
 from thetajoin.cli.jobs import Job, SourceSpec, read_job
 from thetajoin.cli.watch_view import WatchView
 from thetajoin.cli.watching import Watching, picture, watchers
-from thetajoin.errors import OptionError
+from thetajoin.errors import OptionError, ThetaJoinError
 
 JOB = """
 query = "SELECT a.k, b.k AS j FROM a, b WHERE a.k < b.k"
@@ -207,3 +208,38 @@ def test_a_job_without_a_checkpoint_keeps_no_history(tmp_path: Path) -> None:
     with watchers(Watching(page=True, port=0), job) as told:
         told.subscribers[0][0](progress(0))
     assert list(tmp_path.iterdir()) == []
+
+
+class _Unplanned:
+    """A query without a plan."""
+
+    def explain(self) -> Any:
+        raise ThetaJoinError("no plan")
+
+
+def test_nobody_is_told_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What came from the environment is neither drawn, nor logged, nor given to a page."""
+    monkeypatch.setenv("PLACE", "hunter22.example:9092")
+    source = 'kafka = "${PLACE}"\ntopic = "t"\n'
+    tables = "".join(f"[sources.{side}]\n{source}" for side in "ab")
+    path = tmp_path / "job.toml"
+    path.write_text(f'query = "SELECT 1 FROM a, b"\ncheckpoint = "ck"\n{tables}[sink]\n{source}')
+    job = read_job(path)
+    try:
+        drawn = picture(job, _Unplanned())  # type: ignore[arg-type]
+        assert "hunter22" not in repr(drawn)
+        assert drawn.sink == "topic 't' at [hidden]"
+        ends: list[str | None] = []
+        error = "no broker at hunter22.example:9092"
+        with suppress(ThetaJoinError), watchers(Watching(log="json"), job) as told:
+            told.subscribers.append((lambda _: None, ends.append))
+            told.warn(error, lambda _: None)
+            raise ThetaJoinError(error)
+        assert ends == ["no broker at [hidden]"]
+        said = capsys.readouterr().err
+        assert [json.loads(line)["event"] for line in said.splitlines()] == ["warning", "end"]
+        assert "hunter22" not in said
+    finally:
+        secrets.forget()

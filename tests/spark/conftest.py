@@ -53,8 +53,10 @@ def spark(
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-    if any("broker" in getattr(item, "fixturenames", ()) for item in request.session.items):
+    if any("kafka" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        java = settings["spark.driver.extraJavaOptions"]
         settings |= _kafka()
+        settings["spark.driver.extraJavaOptions"] += f" {java}"
     builder = SparkSession.builder.master("local[2]").appName("thetajoin-tests")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -72,15 +74,15 @@ def _kafka() -> dict[str, str]:
     try:
         return jar_settings(["kafka", "avro"], installed_spark())
     except ThetaJoinError:
-        return {}  # `broker` says why
+        return {"spark.driver.extraJavaOptions": ""}  # `kafka` says why
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Kafka broker of this machine's own, as ``host:port``."""
+def kafka() -> None:
+    """What a broker and Spark's connector to it need; skips where it cannot be had."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from thetajoin.errors import ThetaJoinError
-    from thetajoin.spark.connectors.broker import Broker, broker_jars
+    from thetajoin.spark.connectors.broker import broker_jars
     from thetajoin.spark.connectors.jars import installed_spark, jar_settings
 
     try:
@@ -88,6 +90,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         broker_jars()
     except ThetaJoinError as error:
         pytest.skip(f"no Kafka here: {error}")
+
+
+@pytest.fixture(scope="session")
+def broker(kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Kafka broker of this machine's own, as ``host:port``."""
+    from thetajoin.spark.connectors.broker import Broker
+
     with Broker(tmp_path_factory.mktemp("kafka"), partitions=2) as running:
         yield running.servers
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from thetajoin.errors import OptionError, ThetaJoinError
-from thetajoin.spark.connectors import jars, topics
+from thetajoin.spark.connectors import jars
+from thetajoin.spark.connectors.messages import BAD, VALUE, read_messages
 from thetajoin.spark.connectors.specs import TableSink, TableSource, TopicSource
 from thetajoin.spark.connectors.tables import append_batch, check_table, read_table
 from thetajoin.spark.connectors.versions import CONNECTORS, fitting
@@ -44,6 +45,12 @@ def test_jars_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         jars.jar_settings(["kafka"], "4.3.0")
     monkeypatch.delenv(jars.JARS)
     given = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0"
+    assert (
+        "limits.string.maxLength"
+        in jars.jar_settings(
+            ["avro"], "4.3.0", packages=["org.apache.spark:spark-avro_2.13:4.3.0"]
+        )[jars.JAVA]
+    )
     assert jars.jar_settings(["kafka"], "4.3.0", packages=[given]) == {"spark.jars.packages": given}
 
 
@@ -51,14 +58,51 @@ JSON = [
     (b'{"id": 1, "x": 2}', False),
     (b'{"id": 1}', False),
     (b'{"id": 1, "new": [1]}', False),
+    (b'{"id": 1, "new": {"a": {}}, "s": "}"} \n', False),
     (b"{}", False),
+    (b'{"id": 1, "id": 2}', False),
     (b'{"id": "one"}', True),
+    (b'{"id": "1"}', True),
+    (b'{"id": 1.5}', True),
+    (b'{"x": 3000000000}', True),
+    (b'{"id": 99999999999999999999}', True),
+    (b'{"id": %s}' % (b"9" * 5000), True),
     (b"{", True),
+    (b"[" * 5000, True),
     (b"", True),
+    (b" ", True),
     (None, True),
     (b"7", True),
+    (b"null", True),
+    (b'[{"id": 1}]', True),
+    # Spark would take the first object, and say nothing of what follows.
+    (b'{"id": 1} {"id": 2}', True),
+    (b'{"id": 1}\n{"id": 2}', True),
+    (b'{"id": 1}, {"id": 2}', True),
+    (b'{"new": {}} {"id": 2}', True),
+    (b'{"id": 1} and more', True),
+    (b'{"id": 1}}', True),
+    (b'{"id": 1}]', True),
+    (b'{"id": 1}]}', True),
+    # And would change what is no text.
+    (b'{"id": 1, "new": "\xff\xfe"}', True),
+    (b'\xff\xfe{"id": 1}', True),
+    (b'\x00\x00\x00\x00\x01{"id": 1}', True),
 ]
-CSV = [(b"1,2", False), (b"1,", False), (b"one,2", True), (b"1,2,3", True), (None, True)]
+CSV = [
+    (b"1,2", False),
+    (b"1,", False),
+    (b",", False),
+    (b"one,2", True),
+    (b"1,3000000000", True),
+    (b"1,2,3", True),
+    (b"1", True),
+    (b"1,2\n3,4", True),
+    (b"", True),
+    (b" \n", True),
+    (b"1,\xff", True),
+    (None, True),
+]
 
 
 @pytest.mark.spark
@@ -67,9 +111,10 @@ def test_which_messages_cannot_be_read(spark: Any, form: str, cases: list[Any]) 
     rows = [(at, value) for at, (value, _) in enumerate(cases)]
     raw = spark.createDataFrame(rows, "at INT, value BINARY")
     source = TopicSource("nowhere:1", "t", form)
-    read = topics._read(raw, source, "id BIGINT, x INT").orderBy("at").collect()
-    assert [row[topics._BAD] for row in read] == [bad for _, bad in cases]
-    assert read[0][topics._VALUE].asDict() == {"id": 1, "x": 2, topics._BAD: None}
+    read = read_messages(raw, source, "id BIGINT, x INT").orderBy("at").collect()
+    told = {value: row[BAD] for (value, _), row in zip(cases, read, strict=True)}
+    assert told == dict(cases)
+    assert read[0][VALUE].asDict() == {"id": 1, "x": 2, BAD: None}
 
 
 def test_no_secret_is_in_a_description() -> None:

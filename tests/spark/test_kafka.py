@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
+import socket
 import time
 from collections import Counter
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from naive import Time, conj, naive_join
+from spark.kafka_jobs import (
+    RIGHT,
+    SCHEMA,
+    expected,
+    job,
+    message,
+    pairs_into,
+    readings,
+    refusal,
+    run,
+    running,
+    send,
+)
 from thetajoin.bench.pipeline_data import (
     counted,
     expected_pairs,
@@ -28,73 +35,10 @@ from thetajoin.bench.pipeline_data import (
     write_job,
     written,
 )
-from thetajoin.bench.pipeline_kills import COMMAND, Ordeal
+from thetajoin.bench.pipeline_kills import Ordeal
+from thetajoin.spark.connectors.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
-SCHEMA = "id BIGINT, x INT, ts TIMESTAMP"
-
-
-def run(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run the job of a folder as a user does."""
-    return subprocess.run(
-        [sys.executable, "-c", COMMAND, "run", "job.toml"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | more,
-    )
-
-
-def refusal(folder: Path, **more: str) -> str:
-    """The one line of a job that must be refused."""
-    done = run(folder, **more)
-    assert (done.returncode, done.stdout) == (1, "")
-    lines = done.stderr.splitlines()
-    assert lines[-1].startswith("thetajoin: ")
-    assert len(lines) == 1, lines
-    return lines[0]
-
-
-def send(spark: Any, servers: str, topic: str, values: list[str]) -> None:
-    frame = spark.createDataFrame([(value,) for value in values], "value string").coalesce(1)
-    options = {"kafka.bootstrap.servers": servers, "topic": topic}
-    frame.write.format("kafka").options(**options).save()
-
-
-def message(row: dict[str, Any]) -> str:
-    return json.dumps(row | {"ts": row["ts"].isoformat()})
-
-
-def readings(side: int, rows: int) -> list[dict[str, Any]]:
-    times = [START + timedelta(seconds=3 * at + side, microseconds=at) for at in range(rows)]
-    return [{"id": at, "x": (at * 37 + 11 * side) % 50, "ts": t} for at, t in enumerate(times)]
-
-
-def job(servers: str, topics: tuple[str, str], sink: str, left: str = "", right: str = "") -> str:
-    return f"""
-query = "SELECT l.id, r.id AS other FROM l, r WHERE l.x < r.x"
-checkpoint = "ck"
-[sources.l]
-kafka = "{servers}"
-topic = "{topics[0]}"
-schema = "{SCHEMA}"
-watermark = "ts 1 day"
-max_offsets_per_trigger = 25
-{left}
-[sources.r]
-kafka = "{servers}"
-topic = "{topics[1]}"
-watermark = "ts 1 day"
-{right}
-[window]
-time = "1 minute"
-on = "ts"
-[sink]
-{sink}
-"""
 
 
 def test_two_topics_into_a_third(spark: Any, broker: str, tmp_path: Path) -> None:
@@ -110,9 +54,7 @@ def test_two_topics_into_a_third(spark: Any, broker: str, tmp_path: Path) -> Non
     assert "3 messages unreadable" in done.stdout
     assert 'schema = "id BIGINT,ts TIMESTAMP,x BIGINT"' in done.stderr
     found = written(spark, broker, "two_out")
-    window = Time(timedelta(minutes=1), timedelta(minutes=1), "ts", "ts")
-    pairs = naive_join(left, right, conj(("x", "<", "x")), window=window)
-    assert counted(found) == Counter((l["id"], r["id"]) for l, r in pairs)
+    assert counted(found) == expected(left, right)
     assert len(set(found.column("key").to_pylist())) == found.num_rows
     aside = pq.read_table(tmp_path / "bad", columns=["value", "partition", "offset"])
     assert Counter(bytes(v).decode() for v in aside.column("value").to_pylist()) == Counter(bad)
@@ -124,9 +66,8 @@ def test_two_topics_into_a_third(spark: Any, broker: str, tmp_path: Path) -> Non
     assert again.returncode == 0, again.stderr
     assert "1 message unreadable" in again.stdout
     assert "schema =" not in again.stderr  # as the first run found it
-    pairs = naive_join([*left, *more, *more], right, conj(("x", "<", "x")), window=window)
     found = written(spark, broker, "two_out")
-    assert counted(found) == Counter((l["id"], r["id"]) for l, r in pairs)
+    assert counted(found) == expected([*left, *more, *more], right)
     assert pq.read_table(tmp_path / "bad").num_rows == 4
 
 
@@ -160,66 +101,45 @@ def test_delta_has_each_micro_batch_once(spark: Any, broker: str, tmp_path: Path
 
 
 def test_what_is_not_there(spark: Any, broker: str, tmp_path: Path) -> None:
+    """One line, and soon: no topic, no broker, and one that never answers."""
     send(spark, broker, "here", [message(row) for row in readings(0, 3)])
-    sink = 'format = "console"'
-    write_job(tmp_path, job(broker, ("here", "nowhere"), sink))
+    text = job(broker, ("here", "nowhere"), 'format = "console"')
+    write_job(tmp_path, text)
     assert f"source 'r': there is no topic 'nowhere' at {broker}" in refusal(tmp_path)
-    dead = job(broker, ("here", "here"), sink).replace(broker, "127.0.0.1:1")
-    write_job(tmp_path, dead)
-    assert "source 'l': no Kafka broker answers at 127.0.0.1:1" in refusal(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for dead in ("127.0.0.1:1", f"127.0.0.1:{silent.getsockname()[1]}"):
+            write_job(tmp_path, text.replace(broker, dead))
+            assert f"source 'l': no Kafka broker answers at {dead}" in refusal(tmp_path)
 
 
-def test_a_broker_that_goes_and_comes_back(
-    spark: Any, broker: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """The job waits for it, and nothing is lost; Ctrl-C then stops it."""
-    from thetajoin.spark.connectors.broker import Broker
-
+def test_a_broker_that_is_killed_and_comes_back(spark: Any, kafka: None, tmp_path: Path) -> None:
+    """The job says that it waits; nothing is lost or doubled; Ctrl-C then stops it."""
     left, right = readings(0, 40), readings(1, 40)
-    folder = tmp_path_factory.mktemp("own")
-    with Broker(folder) as own:
+    with Broker(tmp_path / "own") as own:
+        servers = own.servers
         for topic, rows in (("gone_l", left[:20]), ("gone_r", right[:20])):
-            send(spark, own.servers, topic, [message(row) for row in rows])
-        sink = f'kafka = "{own.servers}"\ntopic = "gone_out"\nid = "pair"\nkey = ["id", "other"]'
-        text = job(own.servers, ("gone_l", "gone_r"), sink)
-        write_job(tmp_path, text.replace('"ck"', '"ck"\ntrigger = "1 second"'))
-        process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, "run", "job.toml"],
-            cwd=tmp_path,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            waited(lambda: (tmp_path / "ck" / "commits" / "0").exists(), process)
-            own.stop()
-            time.sleep(8)
+            send(spark, servers, topic, [message(row) for row in rows])
+        sink = pairs_into(servers, "gone_out")
+        text = job(servers, ("gone_l", "gone_r"), sink, "", RIGHT, 'trigger = "1 second"')
+        write_job(tmp_path, text)
+        with running(tmp_path) as process:
+            process.committed()
+            own.kill()
+            process.until(lambda: "the job waits for it" in process.said())
+            time.sleep(10)
             own.start()
             for topic, rows in (("gone_l", left[20:]), ("gone_r", right[20:])):
-                send(spark, own.servers, topic, [message(row) for row in rows])
-            window = Time(timedelta(minutes=1), timedelta(minutes=1), "ts", "ts")
-            pairs = naive_join(left, right, conj(("x", "<", "x")), window=window)
-            expected = Counter((l["id"], r["id"]) for l, r in pairs)
-
-            def complete() -> bool:
-                return counted(without_repeats(written(spark, own.servers, "gone_out"))) == expected
-
-            waited(complete, process)
-            process.send_signal(signal.SIGINT)
-            _, told = process.communicate(timeout=60)
-            assert process.returncode == 130
-            assert "the same command goes on from here" in told
-        finally:
-            process.kill()
-            process.wait()
-
-
-def waited(done: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    latest = time.monotonic() + 240
-    while not done():
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        assert time.monotonic() < latest
-        time.sleep(0.5)
+                send(spark, servers, topic, [message(row) for row in rows])
+            wanted = expected(left, right)
+            process.until(lambda: counted(written(spark, servers, "gone_out")) == wanted)
+            process.until(lambda: "answers again" in process.said())
+            said = process.interrupted().splitlines()
+    assert said[:2] == [
+        f"no Kafka broker answers at {servers}: the job waits for it",
+        f"the Kafka broker at {servers} answers again",
+    ]
+    assert "the same command goes on from here" in said[-1]
+    assert len(said) == 3
 
 
 def test_a_message_that_is_to_fail(spark: Any, broker: str, tmp_path: Path) -> None:

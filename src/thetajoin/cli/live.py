@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from thetajoin.cli.terminal import counted, megabytes, screen
+from thetajoin.cli.terminal import counted, megabytes, say, screen
 
 if TYPE_CHECKING:
     from thetajoin.spark.listener import JoinProgress
@@ -83,6 +83,10 @@ class LiveLine:
     def add(self, progress: JoinProgress) -> None:
         """Take in a micro-batch; it is shown with the next refresh."""
         self.totals.add(progress)
+
+    def tell(self, text: str) -> None:
+        """Say something beside the totals."""
+        say(screen(errors=True) if self._live is None else self._live.console, text)
 
     def refresh(self) -> None:
         """Show the totals as they are."""

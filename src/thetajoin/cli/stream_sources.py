@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from thetajoin.cli.jobs import NOW, Job, SourceSpec, spark_format
+from thetajoin.cli.secrets import redacted
 from thetajoin.cli.terminal import counted, say, screen
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, SchemaError, ThetaJoinError
@@ -89,7 +90,8 @@ def outside_table(source: SourceSpec) -> tuple[pa.Table, str]:
 
 
 def _topic(session: Any, job: Job, name: str, source: TopicSource) -> Any:
-    from thetajoin.spark.connectors.topics import check_broker, kafka_errors, topic_rows
+    from thetajoin.spark.connectors.kafka_failures import kafka_errors
+    from thetajoin.spark.connectors.topics import check_broker, topic_rows
 
     try:
         check_broker(session, source)
@@ -139,11 +141,27 @@ def _schemas(checkpoint: Path) -> Path:
     return checkpoint.with_name(f"{checkpoint.name}.schemas.json")
 
 
-def why(failure: BaseException, job: Job) -> str:
-    """Why a query has failed, in one line."""
-    from thetajoin.spark.connectors.topics import kafka_reason
+def places(job: Job) -> list[TopicSource | TopicSink]:
+    """The topics of a job."""
+    found: list[TopicSource | TopicSink] = [
+        s.outside for s in job.sources.values() if isinstance(s.outside, TopicSource)
+    ]
+    return [*found, job.into] if isinstance(job.into, TopicSink) else found
+
+
+def why(failure: BaseException, job: Job, session: Any) -> str:
+    """Why a query has failed, in one line, without secrets."""
+    from thetajoin.spark.connectors.kafka_failures import about, kafka_reason, no_topic
+    from thetajoin.spark.connectors.topics import missing
     from thetajoin.spark.failures import reason
 
-    topics = [s.outside for s in job.sources.values() if isinstance(s.outside, TopicSource)]
-    named = [topic for topic in topics if topic.topic in str(failure)] or topics
-    return kafka_reason(failure, named[0]) if named else reason(failure)
+    topics = places(job)
+    if not topics:
+        return redacted(reason(failure))
+    if not no_topic(failure):
+        return redacted(kafka_reason(failure, about(failure, topics)))
+    gone = missing(session, topics)
+    if gone is None:  # it was made anew meanwhile, or the broker is gone too
+        names = ", ".join(repr(topic.topic) for topic in topics)
+        return redacted(f"one of the topics {names} is not there, or was not for a while")
+    return redacted(kafka_reason(failure, gone))

@@ -13,13 +13,15 @@ from rich.console import Console
 from thetajoin.cli.interrupts import after_stopping
 from thetajoin.cli.jobs import CONSOLE, TABLE, CheckedQuery, Job
 from thetajoin.cli.live import LiveLine
+from thetajoin.cli.outages import Outages
 from thetajoin.cli.results import Writer
 from thetajoin.cli.rows import show_rows
-from thetajoin.cli.stream_sources import trigger_of, why
+from thetajoin.cli.stream_sources import places, trigger_of, why
 from thetajoin.cli.terminal import counted, say, screen
 from thetajoin.cli.unreadable import Aside
 from thetajoin.cli.watching import NOBODY, Watchers, Watching, watchers
 from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.spark.connectors.specs import TopicSink, TopicSource
 
 if TYPE_CHECKING:
     from thetajoin.spark.follow import Follower
@@ -88,12 +90,14 @@ def _followed(job: Job, found: Any, console: Console, live: LiveLine, told: Watc
     with plain_errors("the streaming query could not start"):
         query = _start(job, found, console, closed)
         aside = Aside(job, found.sparkSession)
-    follower = Follower(query, live.add, why=lambda failure: why(failure, job))
+    follower = Follower(query, live.add, why=lambda failure: why(failure, job, found.sparkSession))
     told.follow(follower)
+    outages = _outages(job, query, found.sparkSession, lambda text: told.warn(text, live.tell))
     try:
         with follower:
             while not follower.wait(LOOK_S):
                 live.refresh()
+                outages.look(live.totals.batches)
                 if closed.is_set():
                     raise BrokenPipeError
                 aside.check()
@@ -104,6 +108,15 @@ def _followed(job: Job, found: Any, console: Console, live: LiveLine, told: Watc
             query.stop()
             aside.stop()
     return follower
+
+
+def _outages(job: Job, query: Any, session: Any, tell: Callable[[str], None]) -> Outages:
+    def there(place: TopicSource | TopicSink) -> bool:
+        from thetajoin.spark.connectors.topics import answers
+
+        return answers(session, place)
+
+    return Outages(query, places(job), there, tell)
 
 
 def _so_far(job: Job, live: LiveLine) -> str:
@@ -144,7 +157,10 @@ def _outside(job: Job, found: Any) -> Any:
 
     assert job.into is not None
     assert job.checkpoint is not None
-    check_sink(found.sparkSession, job.into)
+    try:
+        check_sink(found.sparkSession, job.into)
+    except ThetaJoinError as error:
+        raise ThetaJoinError(f"sink: {error}") from error
     return stream_writer(found, job.into, name=job.id, keys=job.key, checkpoint=job.checkpoint)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from thetajoin.cli.jobs import Job, poison_folders
-from thetajoin.cli.stream_sources import columns_of, trigger_of
+from thetajoin.cli.stream_sources import columns_of, trigger_of, why
 from thetajoin.errors import ThetaJoinError
 from thetajoin.spark.connectors.specs import TopicSource
 
@@ -24,20 +24,18 @@ class Aside:
     """The queries that keep messages aside, running."""
 
     def __init__(self, job: Job, session: Any) -> None:
+        self._job, self._session = job, session
         self._queries = {
             name: _start(job, session, name, folder) for name, folder in poison_folders(job).items()
         }
 
     def check(self) -> None:
         """Raise the error of one that has failed."""
-        from thetajoin.spark.failures import reason
-
         for name, query in self._queries.items():
             failure = None if query.isActive else query.exception()
             if failure is not None:
-                raise ThetaJoinError(
-                    f"source {name!r}: messages cannot be kept aside: {reason(failure)}"
-                )
+                told = why(failure, self._job, self._session)
+                raise ThetaJoinError(f"source {name!r}: messages cannot be kept aside: {told}")
 
     def finish(self) -> None:
         """Wait until each has read what there is."""

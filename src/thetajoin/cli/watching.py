@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from thetajoin.cli.jobs import CONSOLE, CheckedQuery, Job
+from thetajoin.cli.secrets import redacted
 from thetajoin.cli.terminal import complain, say, screen
 from thetajoin.errors import OptionError, ThetaJoinError
 
@@ -68,6 +69,11 @@ class Watchers:
     ended: bool = False
     page: Page | None = None
     metrics_address: str | None = None
+    log: Callable[[str], None] | None = None
+
+    def warn(self, text: str, say: Callable[[str], None]) -> None:
+        """Have something told where lines are read: in the log if there is one."""
+        (self.log or say)(redacted(text))
 
     def draw(self, job: Job, query: CheckedQuery) -> None:
         """Have the page show a query's plan."""
@@ -103,10 +109,11 @@ def watchers(watching: Watching, job: Job) -> Iterator[Watchers]:
             _telemetry(watching.otlp, label, opened, stack)
         if watching.log is not None:
             opened.subscribers.append((_log_progress(label), _log_end(label)))
+            opened.log = lambda text: _line("warning", "warning", label, message=text)
         try:
             yield opened
         except ThetaJoinError as error:
-            opened.end(str(error))
+            opened.end(redacted(str(error)))
             raise
         finally:
             opened.end(None)  # somebody has stopped it
@@ -234,14 +241,20 @@ def picture(job: Job, query: CheckedQuery) -> Picture:
     known: dict[str, Any] = {
         "title": job.file.name if job.file is not None else "query",
         "query": job.query,
-        "sources": tuple(Drawn(n, s.path, s.stream) for n, s in job.sources.items()),
-        "sink": CONSOLE if job.sink is None else f"{job.sink_format} {job.sink}",
+        "sources": tuple(Drawn(n, redacted(s.path), s.stream) for n, s in job.sources.items()),
+        "sink": _sink(job),
         "interval": interval(job.trigger),
     }
     try:
         return picture_of(query.explain(), **known)
     except ThetaJoinError as error:  # of queries without one plan, such as several joins
         return Picture(text=str(error), **known)
+
+
+def _sink(job: Job) -> str:
+    if job.into is not None:
+        return redacted(str(job.into))
+    return CONSOLE if job.sink is None else f"{job.sink_format} {job.sink}"
 
 
 def interval(trigger: str) -> float | None:

@@ -13,6 +13,8 @@ from thetajoin.errors import ThetaJoinError, one_line
 _OURS = re.compile(r"^(?:[\w.]+: )*thetajoin\.errors\.\w+: (.+)$", re.MULTILINE)
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Interrupt): .+)$", re.M)
 _TRACE = re.compile(r"\s*(at |\.\.\. |JVM stacktrace|== )")
+# What the bridge to the JVM says first, and then the error itself.
+_BRIDGE = re.compile(r"An error occurred while calling \S+\n: (?:[\w$]+\.)*(.+)")
 _LONGEST = 500  # characters
 FULL_DISK = "No space left on device"
 NO_SPACE = (
@@ -30,6 +32,10 @@ def reason(error: BaseException) -> str:
     "KeyError: 'k'"
     >>> reason(Exception("[UNABLE] Cannot infer the schema.\\n  at org.Spark"))
     '[UNABLE] Cannot infer the schema.'
+    >>> reason(
+    ...     Exception("An error occurred while calling o68.x.\\n: a.b.ConfigException: bad\\n at x")
+    ... )
+    'ConfigException: bad'
     >>> reason(Exception("Job aborted: java.io.IOException: No space left on device\\n  at x"))[:29]
     'no space is left on a disk of'
     """
@@ -37,7 +43,7 @@ def reason(error: BaseException) -> str:
     raised = _OURS.findall(text)
     if not raised and FULL_DISK in text:
         return NO_SPACE
-    raised = raised or _RAISED.findall(text)
+    raised = raised or _RAISED.findall(text) or _BRIDGE.findall(text)
     lines = [line for line in text.splitlines() if line.strip() and not _TRACE.match(line)]
     told = one_line(raised[-1] if raised else lines[0] if lines else type(error).__name__)
     return told if len(told) <= _LONGEST else told[: _LONGEST - 3] + "..."

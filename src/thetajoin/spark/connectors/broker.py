@@ -1,7 +1,7 @@
 """An Apache Kafka broker on this machine's loopback: for trying things out, tests and benchmarks.
 
 One process is broker and controller (KRaft), and everything it writes is in one folder. Nothing
-here is fit for production: one copy of each message, no security.
+here is fit for production: one copy of each message, and nothing is encrypted.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import base64
 import os
 import random
+import secrets
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +34,8 @@ _LOGGING = """<Configuration><Appenders><Console name="out"><PatternLayout patte
 </Configuration>"""
 # What the broker logs once it takes messages, and where its port is taken.
 _STARTED, _TAKEN = "Kafka Server started", "Address already in use"
+# Where it has users: the broker's own name, and what SCRAM asks for at the least.
+_SELF, _SCRAM, _ROUNDS = "broker", "SCRAM-SHA-256", 4096
 # kafka_2.13 leaves the choice of a log to whoever runs it.
 _LOG_JARS = ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",)
 
@@ -47,14 +51,26 @@ def broker_jars() -> list[Path]:
 class Broker:
     """A broker that runs inside a ``with`` block; `servers` is its ``host:port``.
 
-    partitions: of topics that are made when they are first named. With another instance on the
-    same folder, and the same `port`, a broker goes on with what it had.
+    partitions: of topics that are made when they are first named. users: passwords of those who may
+    log in, by PLAIN or SCRAM-SHA-256; without any, nobody has to. settings: more of Kafka's own.
+    With another instance on the same folder, and the same `port`, a broker goes on with what it
+    had.
     """
 
-    def __init__(self, folder: Path, *, partitions: int = 2, port: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        partitions: int = 2,
+        port: int | None = None,
+        users: Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
         self.folder = folder
         self._partitions = partitions
         self._port = port
+        self._users = dict(users or {})
+        self._more = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -97,9 +113,14 @@ class Broker:
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
-        self._process.kill()
-        self._process.wait()
-        self._process = None
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process at once, as a machine that loses its power does; its folder stays."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     @property
     def _log(self) -> Path:
@@ -115,6 +136,9 @@ class Broker:
             # A name that begins with a dash would be taken for an option.
             name = base64.b64encode(uuid.uuid4().bytes, b"ab").decode().rstrip("=")
             form = ["kafka.tools.StorageTool", "format", "-t", name, "-c", str(settings)]
+            for user, password in self._users.items():
+                who = f"name={user},password={password},iterations={_ROUNDS}"
+                form += ["--add-scram", f"{_SCRAM}=[{who}]"]
             done = subprocess.run([*java, *form], capture_output=True, text=True, check=False)
             if done.returncode:
                 raise ThetaJoinError(
@@ -148,21 +172,41 @@ class Broker:
     def _settings(self) -> Path:
         assert self._port is not None
         inner = self._port + 10_000
+        kind = "SASL_PLAINTEXT" if self._users else "PLAINTEXT"
         given = {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@{HOST}:{inner}",
-            "listeners": f"PLAINTEXT://{HOST}:{self._port},CONTROLLER://{HOST}:{inner}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{self._port}",
+            "listeners": f"{kind}://{HOST}:{self._port},CONTROLLER://{HOST}:{inner}",
+            "advertised.listeners": f"{kind}://{HOST}:{self._port}",
+            "inter.broker.listener.name": kind,
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": f"{kind}:{kind},CONTROLLER:PLAINTEXT",
             "log.dirs": self.folder / "data",
             "num.partitions": self._partitions,
             "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
+            **(self._login() if self._users else {}),
+            **self._more,
         }
         file = self.folder / "server.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
         return file
+
+    def _login(self) -> dict[str, object]:
+        """What lets users log in, and the broker itself, as one of them."""
+        module = "org.apache.kafka.common.security"
+        own = secrets.token_hex(8)
+        known = {_SELF: own, **self._users}
+        users = " ".join(f'user_{user}="{password}"' for user, password in known.items())
+        plain = f'{module}.plain.PlainLoginModule required username="{_SELF}" password="{own}"'
+        scram = f"{module}.scram.ScramLoginModule"
+        name = "listener.name.sasl_plaintext"
+        return {
+            "sasl.enabled.mechanisms": f"PLAIN,{_SCRAM}",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            f"{name}.plain.sasl.jaas.config": f"{plain} {users};",
+            f"{name}.{_SCRAM.lower()}.sasl.jaas.config": f"{scram} required;",
+        }

@@ -23,6 +23,7 @@ from thetajoin.spark.session import find_java
 
 # A folder of jars to use instead of fetching any.
 JARS = "THETAJOIN_JARS"
+JAVA = "spark.driver.extraJavaOptions"
 _LONGEST_S = 600
 _HEAD = '<ivy-module version="2.0"><info organisation="thetajoin" module="jars"/>'
 _CONF = '<configurations><conf name="default"/></configurations>'
@@ -78,6 +79,9 @@ def jar_settings(
     given = given_folder(folder)
     if given is not None:
         jars = sorted(given.glob("*.jar"))
+    java = [option for name in names for option in CONNECTORS[name].java]
+    if java:
+        settings[JAVA] = " ".join(java)
     there = {artifact_of(coordinate) for coordinate in packages}
     for name in names:
         artifact = _artifact(name)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,53 +10,60 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from thetajoin.errors import SchemaError, ThetaJoinError
-from thetajoin.spark.connectors.specs import TopicSink, TopicSource
-from thetajoin.spark.failures import reason
+from thetajoin.spark.connectors.kafka_failures import Place, kafka_reason, no_broker, no_topic
+from thetajoin.spark.connectors.messages import BAD, VALUE, fields_of, read_messages
+from thetajoin.spark.connectors.specs import TopicSource
 from thetajoin.spark.listener import POISON
 
 SAMPLE = 1000  # messages
-_BAD, _VALUE = "__thetajoin_bad", "__thetajoin_value"
-# A broker that is not there is told within seconds; Kafka's own limit is a minute.
-_PATIENCE = {"kafka.default.api.timeout.ms": "15000", "kafka.request.timeout.ms": "10000"}
-# Kafka's words, and ours.
-_NO_TOPIC = ("UnknownTopicOrPartition",)
-_NO_BROKER = (
-    "Timed out waiting for a node assignment",
-    "Failed to create new KafkaAdminClient",
-)
+# A broker that is not there is told within seconds; Kafka's own limit is a minute, and Spark asks
+# three times.
+_PATIENCE = {
+    "kafka.default.api.timeout.ms": "15000",
+    "kafka.request.timeout.ms": "10000",
+    "fetchOffset.numRetries": "1",
+}
+# While a job runs, on a machine that may be busy with it: no false alarm, yet soon enough.
+_BRIEF = {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeout.ms": "8000"}
+# A range without a message, from the end to the end, which Spark has no shorter word for.
+_NOTHING = {
+    "startingTimestamp": "253402300799999",
+    "startingOffsetsByTimestampStrategy": "latest",
+}
 
 
-@contextmanager
-def kafka_errors(what: str, place: TopicSource | TopicSink) -> Iterator[None]:
-    """Errors of Spark's and Kafka's as one line of ours.
+def check_broker(session: Any, place: Place, *, topic: bool = True) -> None:
+    """Refuse a broker that does not answer, or one without the topic.
 
-    Those of Kafka's own come as errors of the bridge to the JVM, which is no part of PySpark's API.
+    A message of a source is read as well, which a user may have no right to. A sink's topic is
+    looked at only: who may write need not have the right to read.
     """
+    more = {} if isinstance(place, TopicSource) else _NOTHING
     try:
-        yield
-    except ThetaJoinError:
-        raise
+        _messages(session, place, more).limit(1).collect()
     except Exception as error:
-        raise ThetaJoinError(f"{what}: {kafka_reason(error, place)}") from error
-
-
-def kafka_reason(error: BaseException, place: TopicSource | TopicSink) -> str:
-    """Why Kafka could not be read, in one line."""
-    text = str(error)
-    if any(words in text for words in _NO_TOPIC):
-        return f"there is no topic {place.topic!r} at {place.servers}"
-    if any(words in text for words in _NO_BROKER):
-        return f"no Kafka broker answers at {place.servers}"
-    return reason(error)
-
-
-def check_broker(session: Any, place: TopicSource | TopicSink, *, topic: bool = True) -> None:
-    """Refuse a broker that does not answer, or one without the topic."""
-    try:
-        _messages(session, place).limit(1).collect()
-    except Exception as error:
-        if topic or not any(words in str(error) for words in _NO_TOPIC):
+        if topic or not no_topic(error):
             raise ThetaJoinError(kafka_reason(error, place)) from error
+
+
+def answers(session: Any, place: Place) -> bool:
+    """Whether a broker is there, asked for ten seconds; whatever it says is an answer."""
+    try:
+        _messages(session, place, {**_NOTHING, **_BRIEF}).limit(1).collect()
+    except Exception as error:
+        return not no_broker(error)
+    return True
+
+
+def missing(session: Any, places: list[Place]) -> Place | None:
+    """The first topic that is not there."""
+    for place in places:
+        try:
+            _messages(session, place, _NOTHING).limit(1).collect()
+        except Exception as error:
+            if no_topic(error):
+                return place
+    return None
 
 
 def sampled_schema(session: Any, source: TopicSource) -> tuple[str, int]:
@@ -75,9 +79,9 @@ def sampled_schema(session: Any, source: TopicSource) -> tuple[str, int]:
         file = Path(folder, "sample.json")
         # A message is one line, whatever it holds.
         file.write_text("".join(" ".join(line.split("\n")) + "\n" for line in lines))
-        options = {"inferTimestamp": "true", "columnNameOfCorruptRecord": _BAD}
+        options = {"inferTimestamp": "true", "columnNameOfCorruptRecord": BAD}
         found = session.read.options(**options).json(str(file)).schema
-    fields = [field for field in found.fields if field.name != _BAD]
+    fields = [field for field in found.fields if field.name != BAD]
     if not fields:
         raise SchemaError(
             f"the first {len(lines)} messages of topic {source.topic!r} are no JSON objects: "
@@ -91,7 +95,7 @@ def topic_rows(session: Any, name: str, source: TopicSource, schema: str | None)
     raw = _stream(session, source)
     if source.format == "raw":
         return raw.drop("timestampType", "headers")
-    read = _read(raw, source, schema)
+    read = read_messages(raw, source, schema)
     if source.fail_on_poison:
         told = F.concat(
             F.lit(f"topic {source.topic} has a message that cannot be read: partition "),
@@ -99,35 +103,35 @@ def topic_rows(session: Any, name: str, source: TopicSource, schema: str | None)
             F.lit(", offset "),
             F.col("offset"),
         )
-        good = F.when(F.col(_BAD), F.raise_error(told).cast("boolean")).otherwise(F.lit(True))
+        good = F.when(F.col(BAD), F.raise_error(told).cast("boolean")).otherwise(F.lit(True))
     else:
-        read = read.observe(f"{POISON}{name}", F.count_if(F.col(_BAD)).alias("messages"))
-        good = ~F.col(_BAD)
+        read = read.observe(f"{POISON}{name}", F.count_if(F.col(BAD)).alias("messages"))
+        good = ~F.col(BAD)
     kept = [F.col(column).alias(f"kafka_{column}") for column in source.metadata]
-    fields = _fields(read)
+    fields = fields_of(read)
     clash = {f"kafka_{column}" for column in source.metadata} & set(fields)
     if clash:
         raise SchemaError(f"the messages have a column {min(clash)!r} of their own")
-    values = [F.col(_VALUE).getField(field).alias(field) for field in fields]
+    values = [F.col(VALUE).getField(field).alias(field) for field in fields]
     return read.where(good).select(*values, *kept)
 
 
 def poison_rows(session: Any, source: TopicSource, schema: str | None) -> Any:
     """The messages of a topic that cannot be read, as they are, with where they were."""
-    read = _read(_stream(session, source), source, schema)
-    return read.where(F.col(_BAD)).select(
+    read = read_messages(_stream(session, source), source, schema)
+    return read.where(F.col(BAD)).select(
         "topic", "partition", "offset", "timestamp", "key", "value"
     )
 
 
-def _common(place: TopicSource | TopicSink) -> dict[str, str]:
+def _common(place: Place) -> dict[str, str]:
     return {"kafka.bootstrap.servers": place.servers, **dict(place.options)}
 
 
-def _messages(session: Any, place: TopicSource | TopicSink) -> Any:
+def _messages(session: Any, place: Place, more: dict[str, str] | None = None) -> Any:
     """The messages that a topic has now."""
     options = {**_PATIENCE, **_common(place), "subscribe": place.topic}
-    options |= {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    options |= {"startingOffsets": "earliest", "endingOffsets": "latest", **(more or {})}
     return session.read.format("kafka").options(**options).load()
 
 
@@ -136,41 +140,3 @@ def _stream(session: Any, source: TopicSource) -> Any:
     if source.most is not None:
         options["maxOffsetsPerTrigger"] = str(source.most)
     return session.readStream.format("kafka").options(**options).load()
-
-
-def _read(raw: Any, source: TopicSource, schema: str | None) -> Any:
-    """Messages with their value as a struct, and whether it could not be read."""
-    if source.format == "avro":
-        from pyspark.sql.avro.functions import from_avro
-
-        assert source.avro is not None
-        options = {"mode": "PERMISSIVE", "avroSchema": _marked(source.avro)}
-        value = from_avro("value", source.avro, options)
-        unread = F.col(_VALUE).getField(_BAD).isNull()
-        return raw.select("*", value.alias(_VALUE)).select("*", unread.alias(_BAD))
-    columns = StructType.fromDDL(schema)
-    with_bad = columns.add(_BAD, "string")
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
-    text = F.col("value").cast("string")
-    ddl = with_bad.toDDL()
-    value = (
-        F.from_csv(text, ddl, options)
-        if source.format == "csv"
-        else F.from_json(text, with_bad, options)
-    )
-    bad = F.col(_VALUE).isNull() | F.col(_VALUE).getField(_BAD).isNotNull()
-    return raw.select("*", value.alias(_VALUE)).select("*", bad.alias(_BAD))
-
-
-def _marked(schema: str) -> str:
-    """An Avro schema with one more field, which has a value in every message that can be read.
-
-    Spark gives a row of NULLs for one that cannot, and a message may hold nothing but NULLs itself.
-    """
-    record = json.loads(schema)
-    mark = {"name": _BAD, "type": "boolean", "default": True}
-    return json.dumps(record | {"fields": [*record["fields"], mark]})
-
-
-def _fields(read: Any) -> list[str]:
-    return [name for name in read.schema[_VALUE].dataType.names if name != _BAD]

@@ -14,13 +14,14 @@ class Connector:
     """What Spark needs in order to read and write one kind of system.
 
     coordinates: all jars, as ``group:artifact:version``; the first is the connector itself.
-    problem: why no release fits this Spark; empty if one does.
+    problem: why no release fits this Spark; empty if one does. java: options for the JVM.
     """
 
     name: str
     use: str
     coordinates: tuple[str, ...]
     problem: str = ""
+    java: tuple[str, ...] = ()
 
     @property
     def main(self) -> str:
@@ -52,7 +53,18 @@ CONNECTORS = {
             "org.apache.commons:commons-pool2:2.13.1",
         ),
     ),
-    "avro": Connector("avro", "Avro messages", ("org.apache.spark:spark-avro_2.13:4.1.1",)),
+    "avro": Connector(
+        "avro",
+        "Avro messages",
+        ("org.apache.spark:spark-avro_2.13:4.1.1",),
+        # A few bytes that are no Avro can ask for a text of 2 GB. Without limits the JVM would end
+        # for want of memory; with them the message is one that cannot be read.
+        java=(
+            "-Dorg.apache.avro.limits.string.maxLength=67108864",
+            "-Dorg.apache.avro.limits.bytes.maxLength=67108864",
+            "-Dorg.apache.avro.limits.collectionItems.maxLength=8388608",
+        ),
+    ),
     "delta-spark": Connector(
         "delta-spark",
         "Delta tables as streams",
