@@ -32,8 +32,14 @@ from thetajoin.spark.connectors.history import (
 )
 from thetajoin.spark.connectors.specs import TableStream
 
-# What a reader has to know about: with these, a data file is all rows of its own.
-FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
+# What a table may ask of its readers; mapped columns and deletion vectors are refused where used.
+FEATURES = {
+    "timestampNtz",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "deletionVectors",
+    "columnMapping",
+}
 _INSTEAD = "leave stream = true out, or copy its rows into another table"
 _LOG = "_delta_log"
 
@@ -314,4 +320,3 @@ def _batches(parquet: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordB
         rows = min(left, ROWS)
         yield pa.record_batch({"rows": pa.nulls(rows)})
         left -= rows
-

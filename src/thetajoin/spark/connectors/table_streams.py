@@ -31,7 +31,7 @@ from thetajoin.spark.connectors.history import (
     told_of,
 )
 from thetajoin.spark.connectors.iceberg_history import IcebergHistory
-from thetajoin.spark.connectors.specs import LATEST, TableStream
+from thetajoin.spark.connectors.specs import TableStream
 from thetajoin.spark.connectors.tables import check_package
 
 # A task reads files up to this size together; a file costs as much as that many bytes at least.
@@ -39,7 +39,7 @@ TASK_BYTES, FILE_BYTES = 32 << 20, 4 << 20
 _numbers = itertools.count()
 
 
-class Files(InputPartition):
+class Files(InputPartition):  # type: ignore[misc]
     """The files of one task."""
 
     def __init__(self, files: list[DataFile], context: Any) -> None:
@@ -47,7 +47,7 @@ class Files(InputPartition):
         self.context = context
 
 
-class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """A table as Spark reads a stream; `Position` is its offset."""
 
     def __init__(self, source: TableStream, columns: StructType) -> None:
@@ -80,9 +80,9 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends."""
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
         with told_of(self._source):
-            at = Position(**start)
+            at, newest = Position(**start), self._newest()
             check_same(self._source, at, self._history)
-            return advanced(at, self._history, self._newest(), most).offset()
+            return advanced(at, self._history, newest, most).offset()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The files of a micro-batch, in as many parts as tasks are to read them."""
@@ -103,7 +103,7 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._history.newest() if self._target is None else self._target
 
 
-class TableDataSource(DataSource):
+class TableDataSource(DataSource):  # type: ignore[misc]
     """What Spark makes readers with; each table has a subclass of its own.
 
     So credentials are part of the class, which Spark keeps as bytes, and not among the options,

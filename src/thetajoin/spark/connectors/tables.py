@@ -84,6 +84,7 @@ def _append_delta(sink: TableSink, rows: pa.Table, app: str, batch: int) -> bool
 
 
 def open_catalog(place: str, options: Any) -> tuple[Any, str]:
+    """The catalog that a table's name begins with, and the rest of the name."""
     from pyiceberg.catalog import load_catalog
 
     name, _, table = place.partition(".")
