@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from thetajoin.cli import secrets
+from thetajoin.cli import secrets, stream_sources
 from thetajoin.cli.jobs import read_job
 from thetajoin.cli.terminal import literal
 from thetajoin.errors import OptionError
@@ -101,6 +101,16 @@ token = "${{PASS_WORD}}"
     assert "hunter22" not in f"{job} {job!r} {want}"
     plain = read(tmp_path, HEAD + CHECKPOINT + STREAM + 'starting_version = "latest"\n' + SINK)
     assert plain.sources["a"].outside == TableStream("delta", f"{tmp_path}/d", "latest")
+
+
+def test_the_columns_of_every_source_are_kept(tmp_path):
+    job = read(tmp_path, HEAD + CHECKPOINT + SOURCE + SINK)
+    for name, schema in (("a", "x INT"), ("b", "y INT")):
+        stream_sources._keep(job, name, schema)
+    assert stream_sources._kept(job) == {}
+    (tmp_path / "ck").mkdir()
+    (tmp_path / "ck" / "metadata").touch()
+    assert stream_sources._kept(job) == {"a": "x INT", "b": "y INT"}
 
 
 def test_other_sinks(tmp_path, monkeypatch):

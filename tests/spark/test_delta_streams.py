@@ -274,6 +274,23 @@ def test_inserts_of_a_merge_are_rows(place: str) -> None:
     assert keys(query.rows) == [1, 2]
 
 
+def test_breaks_of_lines_in_values_of_partitions(place: str) -> None:
+    """JSON has some of them as they are, and Python takes them for ends of lines."""
+    rows = pa.table({"k": [1, 2], "s": ["a\u2028b", "c\x85d"]})
+    write_deltalake(place, rows, partition_by=["s"])
+    query = stream(place, starting=0)
+    query.run()
+    assert sorted(query.rows, key=lambda row: row["k"]) == rows.to_pylist()
+
+
+def test_a_checkpoint_of_another_kind(place: str) -> None:
+    add(place, 1)
+    query = stream(place)
+    query.ends.append('{"logOffset": 3}')
+    with pytest.raises(SchemaError, match="this checkpoint was not made by a stream of the Delta"):
+        query.run()
+
+
 def test_a_vacuumed_file(place: str) -> None:
     add(place, 1)
     query = stream(place)

@@ -92,9 +92,7 @@ def outside_table(source: SourceSpec) -> tuple[pa.Table, str]:
 
 def _table_stream(session: Any, job: Job, name: str, source: TableStream) -> Any:
     """A table as a stream, with the columns that the job began with."""
-    from pyspark.sql.types import StructType
-
-    from thetajoin.spark.connectors.table_streams import table_columns, table_stream
+    from thetajoin.spark.connectors.table_streams import kept_columns, table_columns, table_stream
 
     try:
         now = table_columns(source)
@@ -104,7 +102,7 @@ def _table_stream(session: Any, job: Job, name: str, source: TableStream) -> Any
     if kept is None:
         _keep(job, name, now.toDDL())
         return table_stream(session, source, now)
-    began = StructType.fromDDL(kept)
+    began = kept_columns(kept)
     new = [column for column in now.names if column not in began.names]
     if new:
         told = f"{name}: not read, as the job began without it: {', '.join(new)}"

@@ -7,21 +7,20 @@ data; they are passed over.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructType
 
 from thetajoin.errors import DataError, SchemaError
+from thetajoin.spark.connectors.delta_files import DeltaFile, file_rows, partition_value
 from thetajoin.spark.connectors.history import (
     NONE,
-    ROWS,
     DataFile,
     Step,
     change_refused,
@@ -42,15 +41,7 @@ FEATURES = {
 }
 _INSTEAD = "leave stream = true out, or copy its rows into another table"
 _LOG = "_delta_log"
-
-
-@dataclass(frozen=True)
-class DeltaFile:
-    """A data file by its path below the table, and the values of the partition that it is in."""
-
-    path: str
-    version: int
-    values: tuple[tuple[str, Any], ...]
+_ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:")
 
 
 class DeltaHistory:
@@ -150,26 +141,10 @@ class DeltaHistory:
         schema = to_arrow_schema(self._wanted, timezone="UTC")
         for file in files:
             try:
-                yield from self._file(file.what, schema)
+                yield from file_rows(self._files, file.what, schema)
             except FileNotFoundError as error:
                 what = f"{file.what.path}, a file of version {file.what.version}"
                 raise gone(self._source, what, "vacuumed") from error
-
-    def _file(self, file: DeltaFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        values = dict(file.values)
-        with self._files.open_input_file(file.path) as handle:
-            # Spark writes timestamps as INT96 by default; nanoseconds end in the year 2262.
-            parquet = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us")
-            names = set(parquet.schema_arrow.names) - set(values)
-            present = [name for name in schema.names if name in names]
-            for batch in _batches(parquet, present):
-                arrays = [
-                    _repeated(values.get(field.name), field.type, batch.num_rows)
-                    if field.name not in names
-                    else batch.column(field.name).cast(field.type)
-                    for field in schema
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     @cached_property
     def _loaded(self) -> Any:
@@ -208,7 +183,7 @@ class DeltaHistory:
         if told is None:
             raise self._gone(version)
         by_kind: dict[str, list[Any]] = {}
-        for line in told.splitlines():
+        for line in told.split("\n"):
             for kind, body in json.loads(line).items() if line.strip() else ():
                 by_kind.setdefault(kind, []).append(body)
         refused = ""
@@ -230,14 +205,14 @@ class DeltaHistory:
     def _added(self, body: dict[str, Any], version: int) -> DataFile:
         types = {} if self._wanted is None else dict(_arrow_types(self._wanted))
         values = tuple(
-            (name, _value(text, types[name]))
+            (name, partition_value(text, types[name]))
             for name, text in (body.get("partitionValues") or {}).items()
             if name in types
         )
         return DataFile(DeltaFile(self._relative(body["path"]), version, values), body["size"])
 
     def _relative(self, path: str) -> str:
-        if "://" in path:
+        if _ELSEWHERE.match(path):
             raise DataError(
                 f"{self._source} is a shallow clone: its file {path} is in another table, which "
                 "cannot be read as a stream"
@@ -294,29 +269,3 @@ def _change(by_kind: dict[str, list[Any]], added: list[Any]) -> str:
     # One that only adds files gives rows again that a version before has removed.
     restored = operation == "RESTORE" and bool(added)
     return operation if removed or marked or restored else ""
-
-
-def _value(text: str | None, type_: pa.DataType) -> Any:
-    """A partition's value, which the log has as text."""
-    if not text:
-        return None
-    if pa.types.is_timestamp(type_):
-        plain = text.removesuffix("Z").replace("T", " ")
-        return pa.scalar(plain).cast(pa.timestamp("us")).cast(type_).as_py()
-    return pa.scalar(text).cast(type_).as_py()
-
-
-def _repeated(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, type_), rows)
-
-
-def _batches(parquet: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    if columns:
-        yield from parquet.iter_batches(batch_size=ROWS, columns=columns)
-        return
-    # A file without any of the columns still has rows.
-    left = parquet.metadata.num_rows
-    while left:
-        rows = min(left, ROWS)
-        yield pa.record_batch({"rows": pa.nulls(rows)})
-        left -= rows

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -87,6 +87,15 @@ class Position:
     def start(table: str, version: int, *, whole: bool) -> Position:
         """Before anything is taken."""
         return Position(table, version, whole, version, 0 if whole else ALL)
+
+    @staticmethod
+    def of(source: TableStream, offset: dict[str, Any]) -> Position:
+        """A position that Spark has kept."""
+        if set(offset) != {field.name for field in fields(Position)}:
+            raise SchemaError(
+                f"this checkpoint was not made by a stream of {source}: start again with a new one"
+            )
+        return Position(**offset)
 
     def offset(self) -> dict[str, Any]:
         """As Spark keeps it in a checkpoint."""

@@ -7,7 +7,9 @@ files a micro-batch is made of; workers read the files.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -80,16 +82,16 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         """Where the next micro-batch ends."""
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
         with told_of(self._source):
-            at, newest = Position(**start), self._newest()
+            at, newest = Position.of(self._source, start), self._newest()
             check_same(self._source, at, self._history)
             return advanced(at, self._history, newest, most).offset()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The files of a micro-batch, in as many parts as tasks are to read them."""
         with told_of(self._source):
-            until = Position(**end)
+            begin, until = Position.of(self._source, start), Position.of(self._source, end)
             check_same(self._source, until, self._history)
-            files = files_between(Position(**start), until, self._history)
+            files = files_between(begin, until, self._history)
             context = self._history.context()
         return [Files(part, context) for part in packed(files)]
 
@@ -131,9 +133,18 @@ def table_columns(source: TableStream) -> StructType:
         return history(source).columns()
 
 
+def kept_columns(text: str) -> StructType:
+    """Columns from the SQL types that `StructType.toDDL` has made of them."""
+    found: StructType = StructType.fromDDL(text)
+    return found
+
+
 def table_stream(session: Any, source: TableStream, columns: StructType | None = None) -> Any:
     """A table as a streaming DataFrame; reads the table's columns, if they are not given."""
     check_package(source.kind)
+    if source.kind == "delta" and "://" not in source.place:
+        # The processes that read it may have another working directory.
+        source = replace(source, place=os.path.abspath(source.place))
     chosen = table_columns(source) if columns is None else columns
     name = f"thetajoin_{source.kind}_{next(_numbers)}"
     made = type(name, (TableDataSource,), {"source": source})
