@@ -23,7 +23,7 @@ deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed"
 PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))
 JOB = """
 query = "SELECT x.lid, y.rid FROM x JOIN y ON x.a < y.b WHERE x.c >= y.d"
-checkpoint = "ck"
+checkpoint = "checkpoint"
 [sources.x]
 delta = "x"
 stream = true
@@ -206,19 +206,24 @@ def test_two_delta_streams_through_kills(spark: Any, tmp_path: Path) -> None:
     """The driver is killed in micro-batches; the tables are compacted between two lives of it."""
     from thetajoin.bench.pipeline_kills import Ordeal
 
-    batches = full_batches(45, 12)
+    batches = full_batches(45, 8)
     job = tmp_path / "job.toml"
     job.write_text(JOB.format(right=DELTA, sink=TABLE_SINK))
     inside = 0
-    for part in (batches[:6], batches[6:]):
+    for part in (batches[:4], batches[4:]):
         write(tmp_path, part)
-        if part != batches[:6]:
-            for side in "xy":
-                deltalake.DeltaTable(str(tmp_path / side)).create_checkpoint()
         ordeal = Ordeal(job)
-        ordeal.run(2)
+        for last in range(TRIES):
+            try:
+                ordeal.run(2)
+                break
+            except RuntimeError as error:
+                if NOT_STARTED not in str(error) or last == TRIES - 1:
+                    raise
         inside += ordeal.inside
         for side in "xy":
-            deltalake.DeltaTable(str(tmp_path / side)).optimize.compact()
+            table = deltalake.DeltaTable(str(tmp_path / side))
+            table.optimize.compact()
+            table.create_checkpoint()
     assert inside
     assert written(tmp_path) == pairs(batches)
