@@ -201,7 +201,7 @@ def test_a_table_beside_a_stream_is_frozen_and_that_is_told(run: Any, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_two_delta_streams_through_kills(spark: Any, tmp_path: Path) -> None:
     """The driver is killed in micro-batches; the tables are compacted between two lives of it."""
     from thetajoin.bench.pipeline_kills import Ordeal
