@@ -7,11 +7,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from thetajoin.cli import secrets
+from thetajoin.cli import secrets, stream_sources
 from thetajoin.cli.jobs import read_job
 from thetajoin.cli.terminal import literal
 from thetajoin.errors import OptionError
-from thetajoin.spark.connectors.specs import DatabaseSink, TableSink, TopicSink, TopicSource
+from thetajoin.spark.connectors.specs import (
+    DatabaseSink,
+    TableSink,
+    TableStream,
+    TopicSink,
+    TopicSource,
+)
 
 SOURCE = """
 [sources.a]
@@ -19,6 +25,7 @@ kafka = "h:1"
 topic = "t"
 """
 SINK = '[sink]\nkafka = "h:1"\ntopic = "o"\n'
+STREAM = '[sources.a]\ndelta = "d"\nstream = true\n'
 HEAD = 'query = "SELECT a.x FROM a, a b WHERE a.x < b.x"\n'
 CHECKPOINT = 'checkpoint = "ck"\n'
 
@@ -72,6 +79,40 @@ packages = ["a:b:1"]
     assert literal("Login failed for hunter22") == "Login failed for [hidden]"
 
 
+def test_a_table_as_a_stream(tmp_path, monkeypatch):
+    monkeypatch.setenv("PASS_WORD", "hunter22")
+    text = f"""{HEAD}{CHECKPOINT}
+[sources.a]
+iceberg = "c.n.t"
+stream = true
+starting_version = 8744736658442914487
+max_files_per_trigger = 10
+on_change = "skip"
+watermark = "t 10 seconds"
+[sources.a.options]
+token = "${{PASS_WORD}}"
+{SINK}"""
+    job = read(tmp_path, text)
+    options = (("token", "hunter22"),)
+    want = TableStream("iceberg", "c.n.t", 8744736658442914487, 10, True, options)
+    assert job.sources["a"].outside == want
+    assert job.sources["a"].watermark == ("t", "10 seconds")
+    assert job.streaming
+    assert "hunter22" not in f"{job} {job!r} {want}"
+    plain = read(tmp_path, HEAD + CHECKPOINT + STREAM + 'starting_version = "latest"\n' + SINK)
+    assert plain.sources["a"].outside == TableStream("delta", f"{tmp_path}/d", "latest")
+
+
+def test_the_columns_of_every_source_are_kept(tmp_path):
+    job = read(tmp_path, HEAD + CHECKPOINT + SOURCE + SINK)
+    for name, schema in (("a", "x INT"), ("b", "y INT")):
+        stream_sources._keep(job, name, schema)
+    assert stream_sources._kept(job) == {}
+    (tmp_path / "ck").mkdir()
+    (tmp_path / "ck" / "metadata").touch()
+    assert stream_sources._kept(job) == {"a": "x INT", "b": "y INT"}
+
+
 def test_other_sinks(tmp_path, monkeypatch):
     text = HEAD + CHECKPOINT + SOURCE
     monkeypatch.setenv("DB", "jdbc:derby:x;password=hunter22")
@@ -110,7 +151,14 @@ def test_other_sinks(tmp_path, monkeypatch):
         (SOURCE + SINK + 'key = ["x"]', "key is what an id is made from"),
         (SOURCE + SINK + 'key = [1]\nid = "m"', "must be a list of texts"),
         (SOURCE + SINK + '[spark]\npackages = ["x"]', "write 'group:artifact:version'"),
-        ('[sources.a]\ndelta = "d"\nstream = true\n' + SINK, "no release of delta's connector"),
+        (STREAM + "starting_version = -1\n" + SINK, "write a version, or 'latest'"),
+        (STREAM + 'starting_version = "first"\n' + SINK, "write a version, or 'latest'"),
+        (STREAM + "starting_version = true\n" + SINK, "write a version, or 'latest'"),
+        (STREAM + "max_files_per_trigger = 0\n" + SINK, "must be at least 1"),
+        (STREAM + 'on_change = "cry"\n' + SINK, "on_change = 'cry'"),
+        (STREAM + 'path = "x"\n' + SINK, "unknown key 'path'"),
+        ('[sources.a]\ndelta = "d"\nwatermark = "t 1 second"\n' + SINK, "add stream = true"),
+        ('[sources.a]\niceberg = "d"\nstream = true\n' + SINK, "write 'catalog.namespace.table'"),
         ('[sources.a]\ndelta = "d"\n' + SINK, "is for streams"),
     ],
 )

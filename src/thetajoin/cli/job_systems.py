@@ -17,6 +17,14 @@ watermark = "ts 10 seconds"
 kafka.security.protocol = "SASL_SSL"
 kafka.sasl.jaas.config = "... password='${KAFKA_PASSWORD}';"
 
+[sources.readings]
+delta = "tables/readings"              # or iceberg = "catalog.namespace.table"
+stream = true                          # the rows that are added; without it, the table, read once
+starting_version = 12                  # or "latest"; without it, all rows, then what is added
+max_files_per_trigger = 100
+on_change = "fail"                     # or "skip" versions that remove or rewrite rows
+watermark = "ts 10 seconds"
+
 [sink]
 kafka = "localhost:9092"
 topic = "pairs"
@@ -36,6 +44,7 @@ from thetajoin.cli.secrets import filled
 from thetajoin.errors import OptionError, nearest
 from thetajoin.spark.connectors.specs import (
     FORMATS,
+    LATEST,
     METADATA,
     TABLES,
     DatabaseSink,
@@ -43,6 +52,7 @@ from thetajoin.spark.connectors.specs import (
     Sink,
     TableSink,
     TableSource,
+    TableStream,
     TopicSink,
     TopicSource,
 )
@@ -65,8 +75,20 @@ SOURCE_KEYS: dict[str, dict[str, type]] = {
         "stream": bool,
         "options": dict,
     },
-    **{kind: {kind: str, "stream": bool, "options": dict} for kind in TABLES},
+    **{
+        kind: {
+            kind: str,
+            "stream": bool,
+            "starting_version": object,
+            "max_files_per_trigger": int,
+            "on_change": str,
+            "watermark": str,
+            "options": dict,
+        }
+        for kind in TABLES
+    },
 }
+_STREAM_KEYS = ("starting_version", "max_files_per_trigger", "on_change", "watermark")
 _WITH_ID: dict[str, type] = {"id": str, "key": list, "options": dict, "mode": str}
 SINK_KEYS: dict[str, dict[str, type]] = {
     KAFKA: {"kafka": str, "topic": str, **_WITH_ID},
@@ -131,14 +153,38 @@ def topic_source(data: dict[str, Any], where: str, base: Path) -> TopicSource:
     )
 
 
-def table_source(data: dict[str, Any], kind: str, where: str, base: Path) -> TableSource:
-    """A checked Delta or Iceberg source."""
-    if data.get("stream"):
-        raise OptionError(
-            f"{where}: no release of {kind}'s connector reads a table as a stream with this Spark "
-            "(thetajoin doctor says more): leave stream = true out, and the table is read once"
-        )
-    return TableSource(kind, _table(data[kind], kind, where, base), _options(data, where))
+def table_source(
+    data: dict[str, Any], kind: str, where: str, base: Path
+) -> TableSource | TableStream:
+    """A checked Delta or Iceberg source, as a table or as a stream of what is added to it."""
+    found = _table(data[kind], kind, where, base)
+    options = _options(data, where)
+    if not data.get("stream"):
+        wrong = next((key for key in _STREAM_KEYS if key in data), None)
+        if wrong:
+            raise OptionError(f"{where}: {wrong} is for streams: add stream = true")
+        return TableSource(kind, found, options)
+    most = data.get("max_files_per_trigger")
+    if most is not None and most < 1:
+        raise OptionError(f"{where}: max_files_per_trigger = {most} must be at least 1")
+    on_change = _choice(data.get("on_change", "fail"), ("fail", "skip"), "on_change", where)
+    return TableStream(
+        kind=kind,
+        place=found,
+        starting=_version(data.get("starting_version"), kind, where),
+        most=most,
+        skip_changes=on_change == "skip",
+        options=options,
+    )
+
+
+def _version(value: Any, kind: str, where: str) -> int | str | None:
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if value is None or whole or value == LATEST:
+        found: int | str | None = value
+        return found
+    what = "a version" if kind == "delta" else "a snapshot's id"
+    raise OptionError(f"{where}: starting_version = {value!r}: write {what}, or 'latest'")
 
 
 def outside_sink(data: dict[str, Any], kind: str, where: str, base: Path) -> Sink:

@@ -59,7 +59,7 @@ from thetajoin.cli.job_systems import (
 )
 from thetajoin.cli.named_files import named_files
 from thetajoin.errors import OptionError, SchemaError, nearest
-from thetajoin.spark.connectors.specs import Sink, TableSource, TopicSource
+from thetajoin.spark.connectors.specs import Sink, TableSource, TableStream, TopicSource
 from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow, Window
 
 _KEYS: dict[str, dict[str, type]] = {
@@ -103,7 +103,7 @@ class SourceSpec:
     format: str | None = None
     stream: bool = False
     watermark: tuple[str, str] | None = None
-    outside: TopicSource | TableSource | None = None
+    outside: TopicSource | TableSource | TableStream | None = None
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,9 @@ def _source(data: Any, where: str, base: Path) -> SourceSpec:
             name = f"topic {topic.topic} at {topic.servers}"
             return SourceSpec(name, None, True, _watermark(data, where), topic)
         table = table_source(data, kind, where, base)
-        return SourceSpec(f"{kind} table {table.place}", outside=table)
+        stream = isinstance(table, TableStream)
+        name = f"{kind} table {table.place}"
+        return SourceSpec(name, None, stream, _watermark(data, where), table)
     _check(data, "source", where)
     if "path" not in data:
         raise OptionError(f"{where} has no 'path', and none of {', '.join(SOURCES)}")

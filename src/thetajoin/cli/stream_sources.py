@@ -14,7 +14,7 @@ from thetajoin.cli.secrets import redacted
 from thetajoin.cli.terminal import counted, say, screen
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, SchemaError, ThetaJoinError
-from thetajoin.spark.connectors.specs import TableSource, TopicSink, TopicSource
+from thetajoin.spark.connectors.specs import TableSource, TableStream, TopicSink, TopicSource
 
 # Spark itself would take a CSV file's names for a row, and all its columns for texts.
 _READ = {"csv": {"header": "true", "inferSchema": "true"}}
@@ -69,6 +69,8 @@ def _frame(session: Any, job: Job, name: str, source: SourceSpec) -> Any:
         return session.createDataFrame(rows)
     if isinstance(source.outside, TopicSource):
         table = _topic(session, job, name, source.outside)
+    elif isinstance(source.outside, TableStream):
+        table = _table_stream(session, job, name, source.outside)
     else:
         form = spark_format(source)
         options = _READ.get(form, {})
@@ -87,6 +89,26 @@ def outside_table(source: SourceSpec) -> tuple[pa.Table, str]:
 
     assert isinstance(source.outside, TableSource)
     return read_table(source.outside)
+
+
+def _table_stream(session: Any, job: Job, name: str, source: TableStream) -> Any:
+    """A table as a stream, with the columns that the job began with."""
+    from thetajoin.spark.connectors.table_streams import kept_columns, table_columns, table_stream
+
+    try:
+        now = table_columns(source)
+    except ThetaJoinError as error:
+        raise type(error)(f"source {name!r}: {error}") from error
+    kept = _kept(job).get(name)
+    if kept is None:
+        _keep(job, name, now.toDDL())
+        return table_stream(session, source, now)
+    began = kept_columns(kept)
+    new = [column for column in now.names if column not in began.names]
+    if new:
+        told = f"{name}: not read, as the job began without it: {', '.join(new)}"
+        say(screen(errors=True), told)
+    return table_stream(session, source, began)
 
 
 def _topic(session: Any, job: Job, name: str, source: TopicSource) -> Any:
@@ -119,17 +141,24 @@ def _sampled(session: Any, job: Job, name: str, source: TopicSource) -> str:
     schema, messages = sampled_schema(session, source)
     told = f"source {name!r}: from {counted(messages, 'message')}, schema = {json.dumps(schema)}"
     say(screen(errors=True), told)
-    if job.checkpoint is not None:
-        file = _schemas(job.checkpoint)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({**_kept(job), name: schema}, indent=2) + "\n")
+    _keep(job, name, schema)
     return schema
 
 
-def _kept(job: Job) -> dict[str, str]:
-    """What samples have told for this job's checkpoint; nothing while that is new.
+def _keep(job: Job, name: str, schema: str) -> None:
+    """Write down the columns of a source for later runs of the job."""
+    if job.checkpoint is None:
+        return
+    file = _schemas(job.checkpoint)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    there = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({**there, name: schema}, indent=2) + "\n")
 
-    A job goes on with the columns it began with, whatever the topic's first messages are by then.
+
+def _kept(job: Job) -> dict[str, str]:
+    """The columns that this job's checkpoint began with; nothing while that is new.
+
+    A job goes on with those, whatever a topic's first messages or a table's columns are by then.
     """
     if job.checkpoint is None or not (job.checkpoint / "metadata").exists():
         return {}

@@ -10,6 +10,7 @@ Options = tuple[tuple[str, str], ...]
 METADATA = ("key", "topic", "partition", "offset", "timestamp")
 FORMATS = ("json", "avro", "csv", "raw")
 TABLES = ("delta", "iceberg")
+LATEST = "latest"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,27 @@ class TableSource:
     kind: str
     place: str
     options: Options = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class TableStream:
+    """A table of Delta or Iceberg that is read as a stream of the rows added to it.
+
+    starting: None for all rows of the table and then what is added; a version (of Iceberg, a
+    snapshot's id) for what that one and later ones add; ``latest`` for what is added from now on.
+    most: data files in a micro-batch. skip_changes: leave out versions that remove or rewrite rows,
+    which otherwise are an error.
+    """
+
+    kind: str
+    place: str
+    starting: int | str | None = None
+    most: int | None = None
+    skip_changes: bool = False
+    options: Options = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        return f"the {self.kind.title()} table {self.place}"
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def check_table(sink: TableSink) -> None:
     check_package(sink.kind)
     if sink.kind == "iceberg":
         try:
-            _catalog(sink.place, sink.options)
+            open_catalog(sink.place, sink.options)
         except Exception as error:
             told = f"cannot open the catalog of {sink.place}"
             raise ThetaJoinError(_said(told, error)) from error
@@ -83,7 +83,8 @@ def _append_delta(sink: TableSink, rows: pa.Table, app: str, batch: int) -> bool
     return True
 
 
-def _catalog(place: str, options: Any) -> tuple[Any, str]:
+def open_catalog(place: str, options: Any) -> tuple[Any, str]:
+    """The catalog that a table's name begins with, and the rest of the name."""
     from pyiceberg.catalog import load_catalog
 
     name, _, table = place.partition(".")
@@ -91,7 +92,7 @@ def _catalog(place: str, options: Any) -> tuple[Any, str]:
 
 
 def _read_iceberg(source: TableSource) -> tuple[pa.Table, str]:
-    catalog, name = _catalog(source.place, source.options)
+    catalog, name = open_catalog(source.place, source.options)
     table = catalog.load_table(name)
     snapshot = table.current_snapshot()
     version = "no snapshot" if snapshot is None else f"snapshot {snapshot.snapshot_id}"
@@ -101,7 +102,7 @@ def _read_iceberg(source: TableSource) -> tuple[pa.Table, str]:
 def _append_iceberg(sink: TableSink, rows: pa.Table, app: str, batch: int) -> bool:
     from pyiceberg.exceptions import NoSuchTableError
 
-    catalog, name = _catalog(sink.place, sink.options)
+    catalog, name = open_catalog(sink.place, sink.options)
     try:
         table = catalog.load_table(name)
     except NoSuchTableError:

@@ -67,17 +67,17 @@ CONNECTORS = {
     ),
     "delta-spark": Connector(
         "delta-spark",
-        "Delta tables as streams",
+        "Delta tables by Spark itself",
         ("io.delta:delta-spark_4.2_2.13:4.4.0",),
         "made for Spark 4.2, and cannot read a table with 4.3 (NoSuchMethodError); "
-        "tables and sinks work without it",
+        "jobs do without it",
     ),
     "iceberg-spark": Connector(
         "iceberg-spark",
-        "Iceberg tables as streams",
+        "Iceberg tables by Spark itself",
         ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",),
         "made for Spark 4.1, and cannot open a catalog with 4.3 (IncompatibleClassChangeError); "
-        "tables and sinks work without it",
+        "jobs do without it",
     ),
 }
 
