@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 # A worker more is not worth the memory before anybody has asked for it: a join has four units.
@@ -39,10 +40,10 @@ def _warm(session: Any, workers: int) -> None:
 
 
 def _imported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a packer and a unit import; no rows."""
-    import numba  # noqa: F401
-
+    """What a packer and a unit import, and numba, which a kernel's first call loads; no rows."""
     import thetajoin.spark.unit  # noqa: F401
+    from thetajoin.kernels.order import is_sorted
 
+    is_sorted(np.zeros(1, np.int64))
     for _ in batches:
         yield from ()
