@@ -17,7 +17,7 @@ from spark.harness import LEFT, NOT_STARTED, RIGHT, plan_of, random_batches
 from spark.iceberg_tables import catalog_options, compact, open_catalog
 from thetajoin.cli.app import app
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
 
 PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))
@@ -130,6 +130,7 @@ def test_a_delta_and_an_iceberg_stream(run: Any, tmp_path: Path) -> None:
     assert pairs(batches) - pairs(batches[:2])
 
 
+@pytest.mark.slow
 def test_a_change_ends_a_job_with_one_line(run: Any, tmp_path: Path) -> None:
     batches = full_batches(42, 2)
     write(tmp_path, batches)
