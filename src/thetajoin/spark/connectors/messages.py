@@ -52,8 +52,7 @@ def _one_object(text: Any) -> Any:
     Where the first brace that closes is at the end, nothing does. Only other messages, those with
     objects in them, are parsed a second time: as the one element of a list, with a field after it.
     """
-    trimmed = F.rtrim(text, F.lit(_BLANK))
-    flat = F.instr(trimmed, "}") == F.length(trimmed)
+    flat = F.instr(text, "}") == F.length(text)
     wrapped = F.concat(F.lit('{"one": ['), text, F.lit('], "end": 1}'))
     parsed = F.from_json(wrapped, "one ARRAY<STRING>, end INT")
     alone = (F.size(parsed.getField("one")) == 1) & parsed.getField("end").isNotNull()
