@@ -13,6 +13,7 @@ from rich.console import Console
 from thetajoin.cli.interrupts import after_stopping
 from thetajoin.cli.jobs import CONSOLE, TABLE, CheckedQuery, Job
 from thetajoin.cli.live import LiveLine
+from thetajoin.cli.one_job import only_job_on
 from thetajoin.cli.outages import Outages
 from thetajoin.cli.results import Writer
 from thetajoin.cli.rows import show_rows
@@ -38,7 +39,7 @@ def run_stream(
     watching: Watching = NOBODY,
 ) -> None:
     """Run a streaming job until its streams end or somebody stops it."""
-    with watchers(watching, job) as told:
+    with only_job_on(job.checkpoint), watchers(watching, job) as told:
         call, found = _planned(job, compiled)
         told.draw(job, call)
         with _live(console, watching) as live:
