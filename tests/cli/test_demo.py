@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -169,3 +170,11 @@ def test_the_whole_demo(tmp_path, java):
     assert [batch["input_rows"] for batch in summary["batches"]] == [2000] * 3
     assert sum(batch["matches"] for batch in summary["batches"]) == summary["matches"]
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_without_pyspark_nothing_is_written(tmp_path, monkeypatch, refused):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "pyspark" else found(n))
+    told = refused("demo", "--out", tmp_path / "demo")
+    assert "PySpark is not installed: run `" in told
+    assert not list(tmp_path.iterdir())

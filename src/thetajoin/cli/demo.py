@@ -28,6 +28,7 @@ from thetajoin.cli.generate import write_streams
 from thetajoin.cli.terminal import megabytes, say, screen, working
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.spark import session
 
 if TYPE_CHECKING:
     from thetajoin.spark.listener import JoinProgress
@@ -70,18 +71,13 @@ class DemoConfig:
 def run_demo(config: DemoConfig) -> None:
     """Generate, join, check, and leave a results folder; an inexact result is an error."""
     config.check()
-    try:
-        from thetajoin.spark import session
-    except ImportError as error:
-        raise ThetaJoinError(
-            f"the demo needs Spark: pip install 'thetajoin[spark]' ({error})"
-        ) from error
+    session.check_pyspark()
     java = session.find_java()
     with results_folder(config.out):
-        _run(config, session, java, screen())
+        _run(config, java, screen())
 
 
-def _run(config: DemoConfig, session: Any, java: Any, console: Console) -> None:
+def _run(config: DemoConfig, java: session.Java, console: Console) -> None:
     scratch = Path(tempfile.mkdtemp(prefix="thetajoin-demo-"))
     try:
         say(console, f"two streams of {config.rows:,} power readings, {config.batches} files each")
@@ -101,7 +97,7 @@ def _run(config: DemoConfig, session: Any, java: Any, console: Console) -> None:
             spark = session.local_session(
                 cores,
                 memory="2g",
-                settings=_settings(config, session),
+                settings=_settings(config),
                 scratch=scratch,
                 log=config.out / "spark.log",
             )
@@ -128,7 +124,7 @@ def _run(config: DemoConfig, session: Any, java: Any, console: Console) -> None:
 # The streaming query.
 
 
-def _settings(config: DemoConfig, session: Any) -> dict[str, str]:
+def _settings(config: DemoConfig) -> dict[str, str]:
     settings = {**session.LOCAL_CHECKPOINTS, **session.NARROW_ROWS}
     if config.kafka:
         from thetajoin.spark.connectors.jars import installed_spark, jar_settings

