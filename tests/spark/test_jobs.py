@@ -136,3 +136,33 @@ def test_a_console_sink_keeps_the_state_of_every_unit(streams: Streams, run: Any
     both = len(naive.naive_stream(steps, PRED, window=window, order_by=order).rows)
     first = len(naive.naive_stream(steps[:1], PRED, window=window, order_by=order).rows)
     assert re.search(rf"^micro-batch \d+: {both - first:,} rows$", shown, re.MULTILINE)
+
+
+def test_a_job_goes_on_by_the_routing_that_its_checkpoint_began_with(
+    streams: Streams, run: Any
+) -> None:
+    first, second = random_batches(5, batches=2, nulls=False)
+    query = "SELECT x.lid, y.rid FROM x, y WHERE x.a <= y.b AND x.a >= y.b - 2"
+    path = job(streams, query, '[window]\ntime = "100 seconds"\non = "t"')
+    began = 'routing = "broadcast"\n' + path.read_text()
+    path.write_text(began)
+    streams.push(first)
+    run(path)
+    streams.push(second)
+    path.write_text(began.partition("\n")[2])  # the join's own choice: cells of a band
+    refused = CliRunner().invoke(app, ["run", str(path)])
+    assert refused.exit_code == 1
+    assert "pass routing='broadcast' to go on" in str(refused.exception)
+    path.write_text(began)
+    run(path)
+    found = streams.spark.read.parquet(str(streams.folder / "out")).toArrow()
+    got = Counter(zip(found["lid"].to_pylist(), found["rid"].to_pylist(), strict=True))
+    band = naive.conj(("a", "<=", "b"))
+    steps = [taken(first), taken(second)]
+    want = naive.naive_stream(
+        steps,
+        naive.all_of(band, lambda l, r: l["a"] >= r["b"] - 2),
+        window=naive.Time(seconds(100), seconds(100)),
+    ).rows
+    assert got == Counter((l["lid"], r["rid"]) for l, r in want)
+    assert got

@@ -46,7 +46,7 @@ def _job(path: Path, checkpoint: str) -> tuple[Any, list[UnitSpec]]:
     job: Job = replace(read_job(path), late=None)
     if not job.streaming:
         raise OptionError(f"{path} has no stream, and so no checkpoint")
-    with planning(accepts=accepted(checkpoint)) as plan:
+    with planning(None, accepted(checkpoint), job.routing) as plan:
         frame = compiled(job).run()
     return frame.sparkSession, plan.specs
 

@@ -7,6 +7,7 @@ query = "SELECT dc1.rack, count(*) AS n FROM dc1, dc2 WHERE dc1.rp < dc2.rp GROU
 checkpoint = "ck"          # streams only
 trigger = "10 seconds"     # or "available-now"; streams only
 late = "late"              # a folder for late rows; streams only
+routing = "broadcast"      # as `join` has it; streams only
 
 [sources.dc1]
 path = "dc1"               # a file, a folder, a pattern of files or a URI
@@ -71,6 +72,7 @@ _KEYS: dict[str, dict[str, type]] = {
         "checkpoint": str,
         "trigger": str,
         "late": str,
+        "routing": str,
         "spark": dict,
     },
     "source": {"path": str, "format": str, "stream": bool, "watermark": str},
@@ -114,7 +116,7 @@ class Job:
     limit: how many rows are wanted; None for all, or for a screenful where they are shown.
     into: the system to write to where the sink is no folder of files. id: the column for an id of
     each match, made from the columns `key`, or from whole rows. jars, packages: for Spark.
-    late: the folder for rows that come behind the watermark.
+    late: the folder for rows that come behind the watermark. routing: how rows are sent to units.
     """
 
     query: str
@@ -130,6 +132,7 @@ class Job:
     shown: str = TABLE
     limit: int | None = None
     late: str | None = None
+    routing: str | None = None
     into: Sink | None = None
     id: str | None = None
     key: tuple[str, ...] = ()
@@ -206,6 +209,7 @@ def check_job(data: dict[str, Any], path: Path) -> Job:
         checkpoint=path.parent / data["checkpoint"] if "checkpoint" in data else None,
         trigger=data.get("trigger", NOW),
         late=place(data["late"], path.parent) if "late" in data else None,
+        routing=data.get("routing"),
         file=path,
         **_sink(data.get("sink"), where, path.parent),
         **_spark(data.get("spark"), where, path.parent),
@@ -349,7 +353,7 @@ def _consistent(job: Job, data: dict[str, Any], where: str) -> Job:
 
 def _check_tables(job: Job, data: dict[str, Any], where: str) -> None:
     sink = data.get("sink", {})
-    for key in ("checkpoint", "trigger", "late", "spark", "mode", "id", "key"):
+    for key in ("checkpoint", "trigger", "late", "routing", "spark", "mode", "id", "key"):
         if key in data or key in sink:
             raise OptionError(f"{where}: {key} is for streams, and no source has stream = true")
     if job.into is not None:

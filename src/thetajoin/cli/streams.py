@@ -62,7 +62,7 @@ def _planned(job: Job, compiled: Callable[[Job], CheckedQuery]) -> tuple[Checked
     except ImportError as error:
         raise OptionError("a streaming job needs Spark: pip install 'thetajoin[spark]'") from error
     accepts = () if job.checkpoint is None else accepted(str(job.checkpoint))
-    with planning(late=job.late, accepts=accepts) as plan:
+    with planning(job.late, accepts, job.routing) as plan:
         call = compiled(job)
         with plain_errors("the streaming query could not start"):
             found = call.run()

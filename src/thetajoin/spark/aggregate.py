@@ -41,6 +41,7 @@ from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.listed import finished, nearest_partials
 from thetajoin.spark.meaning import check_aggregate, check_join
 from thetajoin.spark.partials import partial_batch, partial_schema, spark_schema
+from thetajoin.spark.planned import surroundings
 from thetajoin.spark.static import static_totals
 from thetajoin.spark.stream import (
     WATERMARK,
@@ -98,7 +99,7 @@ def aggregate_frames(left: Any, right: Any, call: JoinCall) -> Any:
         return _of_nearest(left, right, call)
     streaming = left.isStreaming or right.isStreaming
     options = dict(call.options)
-    units, routing = options.pop("units", None), options.pop("routing", None)
+    units, routing = options.pop("units", None), options.pop("routing", surroundings().routing)
     around = beside_state(options) if left.isStreaming and right.isStreaming else {}
     call = replace(call, options=options)
     config = _asked(left, right, call, streaming=streaming)

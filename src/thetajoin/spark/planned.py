@@ -19,11 +19,13 @@ from thetajoin.spark.unit_spec import UnitSpec
 class Planning:
     """Settings of joins that are being planned, and the joins.
 
-    late: where late rows go. accepts: identities of joins whose state may be gone on with.
+    late: where late rows go. accepts: identities of joins whose state may be gone on with. routing:
+    how rows are sent to units, where a join does not say it itself.
     """
 
     late: str | None = None
     accepts: tuple[dict[str, Any], ...] = ()
+    routing: str | None = None
     specs: list[UnitSpec] = field(default_factory=list)
 
 
@@ -32,10 +34,12 @@ _PLANNING: ContextVar[Planning | None] = ContextVar("thetajoin_planning", defaul
 
 @contextmanager
 def planning(
-    late: str | None = None, accepts: tuple[dict[str, Any], ...] = ()
+    late: str | None = None,
+    accepts: tuple[dict[str, Any], ...] = (),
+    routing: str | None = None,
 ) -> Iterator[Planning]:
     """Joins of streams that are planned inside have these settings, and are told."""
-    current = Planning(late, accepts)
+    current = Planning(late, accepts, routing)
     before = _PLANNING.set(current)
     try:
         yield current

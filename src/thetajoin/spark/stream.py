@@ -53,7 +53,7 @@ _numbers = itertools.count()
 def stream_join(left: Any, right: Any, call: JoinCall) -> Any:
     """The join of two DataFrames of which at least one streams, as a streaming DataFrame."""
     options = dict(call.options)
-    asked = options.pop("units", None), options.pop("routing", None)
+    asked = options.pop("units", None), options.pop("routing", surroundings().routing)
     around = beside_state(options)
     both = left.isStreaming and right.isStreaming
     call = replace(call, options=options)
