@@ -46,7 +46,7 @@ def check(join: tj.StreamJoin) -> None:
         store._check()
 
 
-@given(st.lists(st.integers(0, 200), min_size=1, max_size=16), st.integers(0, 2**32 - 1))
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=25), st.integers(0, 2**32 - 1))
 def test_random_pushes_keep_the_store_sound(sizes: list[int], seed: int) -> None:
     """Small heads and classes, so that heads close and segments merge all the time."""
     random = np.random.default_rng(seed)
