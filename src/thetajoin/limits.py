@@ -34,7 +34,10 @@ class Limits:
     block_ns: nanoseconds to look at the extremes of 64 rows, for the choice of an emitter.
     waiting_rows: rows that SQL's DISTINCT and LIMIT gather before they look at them.
     large_result: bytes of a result from which on it is asked whether it will fit into memory.
-    blob_bytes: rows travel between Spark's tasks in blobs of at most so many bytes.
+    blob_bytes: rows travel between Spark's tasks, and lie in its state store, in blobs of at most
+        so many bytes. Spark has several copies of each in memory at once.
+    segment_bytes: segments with more than this together are not merged, as a merge takes as much
+        memory; a unit that builds its segments anew has no more than this outside of files.
     sample_bytes: what a task's sample may take on its way to the driver.
     whole_bytes: a table that is sent whole to every task of a join of tables.
     static_bytes: a table beside a stream, which every worker holds.
@@ -55,7 +58,8 @@ class Limits:
     block_ns: float = 1.2
     waiting_rows: int = 1 << 17
     large_result: int = 64 << 20
-    blob_bytes: int = 64 << 20
+    blob_bytes: int = 8 << 20
+    segment_bytes: int = 256 << 20
     sample_bytes: int = 1 << 20
     whole_bytes: int = 256 << 20
     static_bytes: int = 1 << 30

@@ -34,6 +34,17 @@ def test_parts_one_after_another_are_the_whole(numbers, cuts) -> None:
     assert len(whole.firsts) == len(Arrivals.of(np.array(numbers)).firsts)
 
 
+@given(numbers=NUMBERS, data=st.data())
+def test_a_slice_has_the_numbers_of_its_rows(numbers, data) -> None:
+    start = data.draw(st.integers(0, len(numbers) - 1))
+    rows = data.draw(st.integers(1, len(numbers) - start))
+    part = Arrivals.of(np.array(numbers)).slice(start, rows)
+    again = Arrivals.of(np.array(numbers[start : start + rows]))
+    assert part.rows == rows
+    assert part.firsts.tolist() == again.firsts.tolist()
+    assert part.starts.tolist() == again.starts.tolist()
+
+
 @given(numbers=NUMBERS)
 def test_bits_bring_the_numbers_back(numbers) -> None:
     arrivals = Arrivals.of(np.array(numbers))

@@ -27,12 +27,12 @@ from spark.one_unit import (
     millis,
     numbers_of,
     push,
+    push_frame,
     rows_at,
     sorted_by_hash,
     stored,
     timers,
 )
-from thetajoin.engine.block import Block
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.errors import ResourceError, SnapshotError
 from thetajoin.index.arrivals import Arrivals
@@ -42,7 +42,7 @@ from thetajoin.planner.route_plan import choose_route
 from thetajoin.spark import unit as unit_module
 from thetajoin.spark.unit import JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
-from thetajoin.spark.unit_rows import ARRIVALS, Entry, rows_blob, rows_from
+from thetajoin.spark.unit_rows import ARRIVALS, Entry, packed_rows, rows_from
 
 pytestmark = pytest.mark.usefixtures("local_dir")
 
@@ -279,8 +279,7 @@ def test_each_side_is_ordered_by_its_own_column() -> None:
 def test_stored_rows_keep_their_arrival_numbers(numbers: list[int]) -> None:
     """Those without gaps need no list of them."""
     batch = pa.record_batch({"a": pa.array([1, 2, 3], pa.int16())})
-    arrivals = Arrivals.of(np.array(numbers))
-    blob = rows_blob(Block(arrivals, batch, [], None, None))
+    blob = packed_rows(batch, Arrivals.of(np.array(numbers)))
     schema = pa.schema([pa.field("a", pa.int16(), metadata={"b": "c"}), ("b", pa.int8())])
     table, found = rows_from(blob, 7, schema)
     assert found.first == 7
@@ -314,6 +313,48 @@ def test_many_micro_batches_leave_few_entries(
     given = ids(tester.setWatermark(millis(10_000)))
     assert given == Counter(), "each left row has found a match"
     assert stored(tester) == set()
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("units", [1, 2])
+def test_many_rows_are_stored_in_small_blobs(
+    how: str, units: int, local_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark has several copies of a blob in memory at once, and none may have 2 GB.
+
+    A unit of two stores a share of the rows, whose arrival numbers have gaps.
+    """
+    most = 800
+    monkeypatch.setattr(limits, "blob_bytes", most)
+    monkeypatch.setattr(limits, "most_entries", 4)
+    monkeypatch.setattr(limits, "smallest_class", 16)
+    window = tj.CountWindow(10_000)
+    tester = make_tester(make_spec(window, how, units=units))
+    alone = make_tester(make_spec(window, how, units=units, label="at hand"))
+    for n in range(6):
+        given = [(100 * n + i, i % 11, at(100 * n + i)) for i in range(60)]
+        left = [{"lid": i, "a": key, "c": 0, "t": t} for i, key, t in given]
+        right = [{"rid": i, "b": key - 8, "d": 0, "t": t} for i, key, t in given]
+        batch = naive.Push(left, right)
+        assert push(tester, batch) == push(alone, batch)
+        entries = [Entry(*saved) for saved in description(tester)["entries"]]
+        assert stored(tester) == {entry.key[0] for entry in entries}
+        kept = tester.peekMapState("rows", UNIT_KEYS[0])
+        assert {key[0]: len(value[0]) for key, value in kept.items()} == {
+            entry.key[0]: entry.size for entry in entries
+        }
+        assert len(entries) >= 2 * 2, "the rows of one micro-batch are several blobs"
+        # A blob of Arrow's has some hundred bytes beside its rows.
+        assert max(entry.size for entry in entries) <= most + 1000
+    assert len(entries) < 6 * 2 * 2 * 2, "small ones are written anew as few"
+    unit_module._REMEMBERED.clear()
+    shutil.rmtree(local_dir / "thetajoin-test")
+    last = naive.Push([], [{"rid": 999, "b": 99, "d": 0, "t": at(9999)}])
+    found = push_frame(tester, last)
+    assert numbers_of(found)["from"] == "state"
+    assert ids(found) == push(alone, last)
+    every = Counter({(100 * n + i, 999): 1 for n in range(6) for i in range(60)})
+    assert ids(found) == every if units == 1 else 0 < len(ids(found)) < len(every), len(ids(found))
 
 
 @pytest.mark.parametrize("error", [EOFError(), BrokenPipeError()])

@@ -33,7 +33,9 @@ from spark.one_unit import (
     sorted_by_hash,
 )
 from thetajoin.limits import limits
+from thetajoin.spark import cache as cache_module
 from thetajoin.spark import unit as unit_module
+from thetajoin.spark.cache import SegmentCache
 from thetajoin.spark.unit_keys import UNIT_KEYS
 
 pytestmark = pytest.mark.usefixtures("local_dir")
@@ -88,6 +90,48 @@ def test_state_is_enough_to_go_on(
             if len(frame):
                 origins.add(numbers_of(frame)["from"])
     assert {"nothing": "memory", "memory": "files", "memory and files": "state"}[forget] in origins
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_state_larger_than_memory_is_built_into_files(
+    how: str, full: bool, local_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit that starts again has few segments outside of files; on a full disk, all of them."""
+    monkeypatch.setattr(limits, "blob_bytes", 1000)
+    monkeypatch.setattr(limits, "smallest_class", 16)
+    monkeypatch.setattr(limits, "segment_bytes", 4000)
+    tester = make_tester(make_spec(tj.CountWindow(10_000), how))
+    for n in range(12):
+        push(tester, rows_at(*range(100 * n, 100 * n + 60), first=100 * n, value=5))
+    unit_module._REMEMBERED.clear()
+    shutil.rmtree(local_dir / "thetajoin-test")
+    outside = []
+    relieve = SegmentCache.relieve
+
+    def watched(cache: SegmentCache, state: Any) -> None:
+        relieve(cache, state)
+        segments = [block for store in state.stores.values() for block in store.segments]
+        outside.append(sum(block.nbytes for block in segments if not cache._has(block)))
+
+    monkeypatch.setattr(SegmentCache, "relieve", watched)
+    if full:
+        monkeypatch.setattr(cache_module, "write_block", _no_room)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = push_frame(tester, naive.Push([], [{"rid": 9, "b": 9, "d": 0, "t": at(5000)}]))
+    assert numbers_of(found)["from"] == "state"
+    assert ids(found) == Counter({(100 * n + i, 9): 1 for n in range(12) for i in range(60)})
+    assert len(outside) > 12
+    if full:
+        assert ["cannot be written" in str(warning.message) for warning in told] == [True]
+        assert max(outside) > 20_000
+    else:
+        assert max(outside) < limits.segment_bytes
+
+
+def _no_room(*_: Any) -> str:
+    raise OSError(28, "No space left on device")
 
 
 def test_half_a_layout_is_no_layout(local_dir: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,17 +61,27 @@ def test_the_limit_follows_the_number_of_segments_asked_for() -> None:
     assert next_merge(sizes, bounded=True, segments=5) is None
 
 
+@pytest.mark.parametrize("bounded", [False, True])
+def test_no_segment_has_more_rows_than_the_largest_may(bounded: bool) -> None:
+    sizes = [8 * UNIT] * 40
+    assert next_merge(sizes, bounded=bounded, largest=16 * UNIT) == (0, 2)
+    assert next_merge(sizes, bounded=bounded, largest=16 * UNIT - 1) is None
+
+
 @given(
     st.lists(st.integers(1, 40 * UNIT), max_size=60),
     st.booleans(),
     st.sampled_from([2, SEGMENTS, 20]),
+    st.sampled_from([1, 5 * UNIT, LARGEST]),
 )
 def test_merging_to_the_end_leaves_few_segments_within_the_limit(
-    sizes: list[int], bounded: bool, segments: int
+    sizes: list[int], bounded: bool, segments: int, largest: int
 ) -> None:
     total = sum(sizes)
     limit = max(UNIT * FANOUT, total // segments) if bounded else LARGEST
-    while (found := next_merge(sizes, bounded=bounded, segments=segments)) is not None:
+    limit = min(limit, largest)
+    due = partial(next_merge, bounded=bounded, segments=segments, largest=largest)
+    while (found := due(sizes)) is not None:
         start, end = found
         assert 0 <= start < end - 1 < len(sizes)
         joined = sum(sizes[start:end])
@@ -77,4 +89,7 @@ def test_merging_to_the_end_leaves_few_segments_within_the_limit(
         sizes = [*sizes[:start], joined, *sizes[end:]]
     assert sum(sizes) == total
     # Each class has at most three, and no two neighbours of those that are too large fit together.
-    assert len(sizes) <= 2 * segments + 4 * FANOUT if bounded else len(sizes) <= 4 * FANOUT
+    if largest == LARGEST:
+        assert len(sizes) <= 2 * segments + 4 * FANOUT if bounded else len(sizes) <= 4 * FANOUT
+    elif largest > UNIT:
+        assert len(sizes) <= 4 * total / limit + 4 * FANOUT

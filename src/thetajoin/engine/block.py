@@ -72,6 +72,11 @@ class Block:
         times = 0 if self.times is None else self.times.nbytes
         return times + sum(index.nbytes for index in self.indexes)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the indexes and of the rows' own columns."""
+        return self.index_bytes + int(self.table.nbytes)
+
     def locate(
         self, probes: NDArray[np.int32], rows: NDArray[np.int32]
     ) -> Iterator[tuple[Block, NDArray[np.int32], NDArray[np.int32]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,9 @@ from thetajoin.engine.rows import KeyedBatch
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.kernels.threads import ALONE, Mapper
+from thetajoin.limits import limits
 from thetajoin.registry import PO_JOIN
-from thetajoin.window.chain import SEGMENTS, next_merge
+from thetajoin.window.chain import SEGMENTS, fitting_rows, next_merge
 
 
 @dataclass(frozen=True)
@@ -168,14 +170,7 @@ class Store:
         """Start the next merge, in the background or here and now."""
         if self._merging is not None:
             return
-        while True:
-            due = next_merge(
-                [s.rows for s in self.segments],
-                bounded=self.config.bounded,
-                segments=self.config.segments,
-            )
-            if due is None:
-                return
+        while (due := self._due()) is not None:
             parts = self.segments[due[0] : due[1]]
             if self.config.background:
                 if self._executor is None:
@@ -183,6 +178,16 @@ class Store:
                 self._merging = parts, self._executor.submit(merge_blocks, parts)
                 return
             self._replace(parts, merge_blocks(parts))
+
+    def _due(self) -> tuple[int, int] | None:
+        """The segments to merge next."""
+        rows = [segment.rows for segment in self.segments]
+        config = self.config
+        due = partial(next_merge, rows, bounded=config.bounded, segments=config.segments)
+        if due() is None:  # as for most micro-batches: weighing all segments would cost more
+            return None
+        size = sum(segment.nbytes for segment in self.segments)
+        return due(largest=fitting_rows(limits.segment_bytes, sum(rows), size))
 
     def settle_merge(self, *, wait: bool) -> None:
         """Put a finished merge in place; with `wait`, finish it first."""

@@ -80,6 +80,19 @@ class Arrivals:
         inside = self.starts[piece] + (numbers - self.firsts[piece])
         return np.where(piece < 0, 0, np.minimum(inside, ends[piece]))
 
+    def slice(self, start: int, rows: int) -> Arrivals:
+        """The numbers of `rows` rows from row `start` on.
+
+        >>> Arrivals.of(np.array([3, 4, 9, 10])).slice(1, 2).numbers().tolist()
+        [4, 9]
+        """
+        low = int(np.searchsorted(self.starts, start, side="right")) - 1
+        high = int(np.searchsorted(self.starts, start + rows, side="left"))
+        starts = np.maximum(self.starts[low:high] - start, 0)
+        firsts = self.firsts[low:high].copy()
+        firsts[0] += max(0, start - int(self.starts[low]))
+        return Arrivals(rows, firsts, starts)
+
     @staticmethod
     def concat(parts: Sequence[Arrivals]) -> Arrivals:
         """The rows of several blocks one after another."""

@@ -96,7 +96,7 @@ class SegmentCache:
         then build from the state store, as they do where the index changes with every batch and
         has no segments.
         """
-        if self._broken or not all(store.has_segments for store in state.stores.values()):
+        if not self._keeps(state):
             return
         try:
             make_private(self.folder)
@@ -110,6 +110,27 @@ class SegmentCache:
         else:  # this process ends with its task
             self._write(token, state)
 
+    def relieve(self, state: JoinState) -> None:
+        """Put segments into files as a state is built, if they take much memory by now.
+
+        So a state can be larger than memory. Those that are merged later leave files behind, which
+        go when the state is saved.
+        """
+        if not self._keeps(state):
+            return
+        fresh = [block for s in SIDES for block in state.stores[s].segments if not self._has(block)]
+        if sum(block.nbytes for block in fresh) < limits.segment_bytes:
+            return
+        try:
+            make_private(self.folder)
+            self._filed(state)
+        except (OSError, DamagedError) as error:
+            self._give_up(error)
+
+    def _keeps(self, state: JoinState) -> bool:
+        """Whether a state's segments can be kept in files."""
+        return not self._broken and all(store.has_segments for store in state.stores.values())
+
     def settle(self) -> None:
         """Wait until what was saved last is written."""
         if self._writer is not None:
@@ -122,13 +143,7 @@ class SegmentCache:
 
     def _write(self, token: str, state: JoinState) -> None:
         try:
-            layout: dict[str, Any] = {"token": token}
-            for side in SIDES:
-                segments = state.stores[side].segments
-                names = [self._file_of(block) for block in segments]
-                layout[side] = names
-                for at, name in enumerate(names):
-                    segments[at] = self._mapped(name, segments[at], state, side)
+            layout = {"token": token, **self._filed(state)}
             partial = self.folder / f"{token}.partial"
             partial.write_text(json.dumps(layout))
             os.replace(partial, self.folder / f"{token}.json")
@@ -140,6 +155,16 @@ class SegmentCache:
         finally:
             with contextlib.suppress(OSError):
                 self._pending(token).unlink(missing_ok=True)
+
+    def _filed(self, state: JoinState) -> dict[str, list[str]]:
+        """The files of each side's segments, which are on mapped memory from then on."""
+        names: dict[str, list[str]] = {}
+        for side in SIDES:
+            segments = state.stores[side].segments
+            names[side] = [self._file_of(block) for block in segments]
+            for at, name in enumerate(names[side]):
+                segments[at] = self._mapped(name, segments[at], state, side)
+        return names
 
     def _give_up(self, error: Exception) -> None:
         self._broken = True
@@ -154,15 +179,18 @@ class SegmentCache:
 
     def _file_of(self, block: Block) -> str:
         """The block's file, written if it has none, or if it was taken for an idle join's."""
-        known = self._names.get(id(block))
-        if known is not None and known[0] is block and (self.folder / known[1]).exists():
-            return known[1]
+        if self._has(block) and (self.folder / self._names[id(block)][1]).exists():
+            return self._names[id(block)][1]
         return write_block(self.folder, block)
+
+    def _has(self, block: Block) -> bool:
+        """Whether a block was written to a file, and is on mapped memory."""
+        known = self._names.get(id(block))
+        return known is not None and known[0] is block
 
     def _mapped(self, name: str, block: Block, state: JoinState, side: Any) -> Block:
         """The block on mapped memory, so that all workers of the host share its pages."""
-        known = self._names.get(id(block))
-        if known is not None and known[0] is block and known[1] == name:
+        if self._has(block) and self._names[id(block)][1] == name:
             return block
         mapped = self._read(name, state, side)
         mapped.settled, mapped.derived = block.settled, block.derived

@@ -166,8 +166,9 @@ def unpack_ordered(blobs: list[bytes], schema: pa.Schema, order_by: str | None) 
     columns = _columns(blobs)
     lanes = [column.to_numpy().view(np.uint64) for column in columns[-len(PRINTS) :]]
     batch = _conformed(columns[: -len(PRINTS)], schema)
-    if not blobs:
+    if not columns:
         return batch
+    del blobs, columns  # rows are copied once more below
     distinct = None if order_by is None else distinct_keys(batch.column(order_by))
     if distinct is None:
         return batch.take(pa.array(Fingerprints(*lanes).order()))

@@ -175,6 +175,9 @@ def local_session(
     # Workers are started by the JVM: without this they would be whatever python3 is on the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
+    # Buffers come and go by the megabyte, on many threads, and glibc keeps for each thread what was
+    # freed there: without this a JVM has more and more memory that nothing is in.
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     # Without it Spark looks up this machine's name, which not every container or laptop knows.
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     conf = SparkConf(loadDefaults=False).setAll(list(wanted.items()))

@@ -1,6 +1,6 @@
 """A unit of a streaming join: Spark's stateful processor around the embedded engine.
 
-The state store holds each unit's share of the rows, one blob for each micro-batch and side, written
+The state store holds each unit's share of the rows, blobs for each micro-batch and side, written
 once and removed when the window has passed them; the marks of outer joins; and a description with a
 token that is new with every update. Everything else can be built from these.
 """
@@ -12,9 +12,9 @@ import logging
 import threading
 import time
 import uuid
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,14 +43,14 @@ from thetajoin.spark.unit_rows import (
     Entry,
     Look,
     damaged,
-    packed_rows,
+    entries_of,
+    entry_of,
     read_description,
-    rows_blob,
     rows_from,
     versions,
 )
 from thetajoin.spark.unit_spec import UnitSpec
-from thetajoin.window.chain import next_merge
+from thetajoin.window.chain import fitting_rows, next_merge
 from thetajoin.window.windows import TimeWindow
 
 METRICS = "__thetajoin_metrics"
@@ -113,11 +113,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         timerValues: Any,
     ) -> Iterator[pd.DataFrame]:
         """New blobs of both sides: join, store, and give out the matches."""
-        blobs = _no_blobs()
-        for frame in rows:
-            for side, blob in zip(frame["side"], frame["blob"], strict=True):
-                blobs[int(side)].append(blob)
-        yield from self._told(UNIT_OF[key[0]], blobs, timerValues)
+        yield from self._told(UNIT_OF[key[0]], _blobs_of(rows), timerValues)
 
     def handleExpiredTimer(
         self,
@@ -126,7 +122,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         expiredTimerInfo: Any,
     ) -> Iterator[pd.DataFrame]:
         """The watermark has moved in a micro-batch that has no rows."""
-        yield from self._told(UNIT_OF[key[0]], _no_blobs(), timerValues)
+        yield from self._told(UNIT_OF[key[0]], _blobs_of(()), timerValues)
 
     def _told(
         self, unit: int, blobs: dict[int, list[bytes]], timers: Any
@@ -154,13 +150,16 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         # Where every unit sees every row, the first one counts them.
         counts = self._spec.routing.meets or unit == 0
         state.keeps_late = counts and self._spec.late is not None
+        loaded.received_bytes = sum(len(blob) for given in blobs.values() for blob in given)
         left, homes = self._unpacked(state, blobs, 0)
         right, homes_right = left, homes
         if not self._spec.self_join:
             right, homes_right = self._unpacked(state, blobs, 1)
-        if left.num_rows or right.num_rows:
+        loaded.received = left.num_rows + (0 if self._spec.self_join else right.num_rows)
+        if loaded.received:
             placed_before = unit < self._spec.older_places
             step = state.begin(left, right, homes=(homes, homes_right), store=not placed_before)
+            del left, right  # the step has what it needs of them
             # The state store's socket is idle while the units probe: write the rows meanwhile.
             writer = threading.Thread(target=self._write_rows, args=(loaded, step.blocks))
             writer.start()
@@ -180,8 +179,6 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 yield from map(self._frame, state.advance_to(loaded.watermark - max(lags)))
             self._set_timer(loaded, watermark + 1)
         self._save(unit, loaded)
-        loaded.received = left.num_rows + (0 if self._spec.self_join else right.num_rows)
-        loaded.received_bytes = sum(len(blob) for given in blobs.values() for blob in given)
         seconds = time.perf_counter() - begun
         numbers = metrics(loaded, unit, before, seconds, counts=counts)
         if numbers["late_rows"] and loaded.cache.first_to_tell("late"):
@@ -191,13 +188,16 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
     def _unpacked(
         self, state: JoinState, blobs: dict[int, list[bytes]], side: int
     ) -> tuple[pa.RecordBatch, int]:
-        """A side's rows, those that are at home here first, and how many these are."""
+        """A side's rows, those that are at home here first, and how many these are.
+
+        Their blobs are gone then: a micro-batch is in memory often enough as it is.
+        """
         schema = state.join.given[SIDES[side]]
         if not self._spec.routing.meets:
             order_by = state.join.config.order_by or (None, None)
-            rows = unpack_ordered(blobs[side], schema, order_by[side])
+            rows = unpack_ordered(blobs.pop(side), schema, order_by[side])
             return rows, rows.num_rows
-        home, *others = (unpack(blobs[side + more], schema) for more in (0, VISITING, PROBING))
+        home, *others = (unpack(blobs.pop(side + more), schema) for more in (0, VISITING, PROBING))
         others = [rows for rows in others if rows.num_rows]
         return concat_batches([home, *others]) if others else home, home.num_rows
 
@@ -269,6 +269,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 store.count = entry.first
                 block = store.block_of(batch, times, arrivals=numbers)
                 store.add(block, entry.end + 1 - entry.first)
+            loaded.cache.relieve(state)
 
     def _restore_marks(self, loaded: Loaded) -> None:
         preserved = any(store.config.preserved for store in loaded.state.stores.values())
@@ -292,15 +293,9 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         """Write new rows to the state store; runs beside the probing."""
         try:
             for side in SIDES[:1] if self._spec.self_join else SIDES:
-                block = blocks[side]
-                if not block.rows:
-                    continue
-                blob = rows_blob(block)
-                numbers = block.arrivals
-                ends = numbers.first, block.rows, block.newest, len(blob), numbers.last
-                entry = Entry(side, *ends, zlib.crc32(blob))
-                self._rows.updateValue(entry.key, (blob,))
-                loaded.entries.append(entry)
+                for entry, blob in entries_of(blocks[side], side):
+                    self._rows.updateValue(entry.key, (blob,))
+                    loaded.entries.append(entry)
         except BaseException as error:
             loaded.failure = error
 
@@ -344,29 +339,30 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             if len(mine) <= limits.most_entries:
                 continue
             store = loaded.state.stores[side]
-            while (
-                due := next_merge([entry.rows for entry in mine], bounded=store.config.bounded)
-            ) is not None:
-                parts = mine[due[0] : due[1]]
+            size = sum(entry.size for entry in mine)
+            most = fitting_rows(limits.blob_bytes, sum(entry.rows for entry in mine), size)
+            due = partial(next_merge, bounded=store.config.bounded, largest=most)
+            while (found := due([entry.rows for entry in mine])) is not None:
+                parts = mine[found[0] : found[1]]
                 if store.config.preserved and not _in_a_row(store, parts):
                     break
-                mine[due[0] : due[1]] = [self._combined(loaded.state, parts)]
+                mine[found[0] : found[1]] = [self._combined(loaded.state, parts)]
             others = [entry for entry in loaded.entries if entry.side != side]
             loaded.entries = [*others, *mine]
 
     def _combined(self, state: JoinState, entries: list[Entry]) -> Entry:
         """Entries that follow each other as one, in the state store too."""
-        first, last = entries[0], entries[-1]
-        schema = state.join.schemas[first.side]
+        side = entries[0].side
+        schema = state.join.schemas[side]
         read = [rows_from(self._rows.getValue(e.key)[0], e.first, schema) for e in entries]
         table = concat_batches([rows for rows, _ in read])
-        blob = packed_rows(table, Arrivals.concat([numbers for _, numbers in read]))
-        self._rows.updateValue(first.key, (blob,))
+        numbers = Arrivals.concat([numbers for _, numbers in read])
+        newest = max((e.newest for e in entries if e.newest is not None), default=None)
+        combined, blob = entry_of(side, table, numbers, newest)
+        self._rows.updateValue(combined.key, (blob,))
         for entry in entries[1:]:
             self._rows.removeKey(entry.key)
-        newest = max((e.newest for e in entries if e.newest is not None), default=None)
-        ends = first.first, table.num_rows, newest, len(blob), last.end
-        return Entry(first.side, *ends, zlib.crc32(blob))
+        return combined
 
     def _save_marks(self, loaded: Loaded) -> None:
         packed: list[bytes | None] = [None, None]
@@ -403,9 +399,15 @@ def _in_a_row(store: Store, entries: list[Entry]) -> bool:
     return len(marks) == sum(entry.rows for entry in entries)
 
 
-def _no_blobs() -> dict[int, list[bytes]]:
+def _blobs_of(rows: Iterable[pd.DataFrame]) -> dict[int, list[bytes]]:
     """Blobs by side: of rows that are at home here, of visiting ones, of those that only probe."""
-    return {side + more: [] for more in (0, VISITING, PROBING) for side in (0, 1)}
+    blobs: dict[int, list[bytes]] = {
+        side + more: [] for more in (0, VISITING, PROBING) for side in (0, 1)
+    }
+    for frame in rows:
+        for side, blob in zip(frame["side"], frame["blob"], strict=True):
+            blobs[int(side)].append(blob)
+    return blobs
 
 
 def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from thetajoin.engine.parts import Side
 from thetajoin.errors import SnapshotError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.ipc import batch_from_ipc, to_ipc
+from thetajoin.limits import limits
+from thetajoin.window.chain import fitting_rows
 
 ARRIVALS = b"thetajoin.arrivals"
 # Changes when state written by an older version can no longer be read.
@@ -40,7 +43,7 @@ class Look(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Rows in the state store: one side's share of a micro-batch."""
+    """Rows in the state store: one side's share of a micro-batch, or a part of it."""
 
     side: Side
     first: int
@@ -115,9 +118,24 @@ def read_description(text: str, unit: int) -> dict[str, Any]:
     return described  # type: ignore[no-any-return]
 
 
-def rows_blob(block: Block) -> bytes:
-    """A block's rows as bytes, with their arrival numbers where these have gaps."""
-    return packed_rows(block.table, block.arrivals)
+def entries_of(block: Block, side: Side) -> Iterator[tuple[Entry, bytes]]:
+    """A block's rows as blobs of bounded size, each with its entry."""
+    table, numbers = block.table, block.arrivals
+    most = fitting_rows(limits.blob_bytes, block.rows, int(table.nbytes))
+    for start in range(0, block.rows, most):
+        rows = min(most, block.rows - start)
+        times = None if block.times is None else block.times[start : start + rows]
+        newest = None if times is None else int(times.max())
+        yield entry_of(side, table.slice(start, rows), numbers.slice(start, rows), newest)
+
+
+def entry_of(
+    side: Side, table: pa.RecordBatch, numbers: Arrivals, newest: int | None
+) -> tuple[Entry, bytes]:
+    """Rows as one blob, and its entry."""
+    blob = packed_rows(table, numbers)
+    ends = numbers.first, table.num_rows, newest, len(blob), numbers.last
+    return Entry(side, *ends, zlib.crc32(blob)), blob
 
 
 def packed_rows(table: pa.RecordBatch, numbers: Arrivals) -> bytes:
@@ -129,7 +147,7 @@ def packed_rows(table: pa.RecordBatch, numbers: Arrivals) -> bytes:
 
 
 def rows_from(blob: bytes, first: int, schema: pa.Schema) -> tuple[pa.RecordBatch, Arrivals]:
-    """What `rows_blob` was given, with the first row's arrival number and the side's schema."""
+    """What `packed_rows` was given, with the first row's arrival number and the side's schema."""
     table = batch_from_ipc(blob)
     bits = (table.schema.metadata or {}).get(ARRIVALS)
     dense = Arrivals.dense(first, table.num_rows)

@@ -21,16 +21,21 @@ LARGEST = 1 << 30
 
 
 def next_merge(
-    sizes: Sequence[int], *, bounded: bool, segments: int = SEGMENTS
+    sizes: Sequence[int], *, bounded: bool, segments: int = SEGMENTS, largest: int = LARGEST
 ) -> tuple[int, int] | None:
     """Which neighbours ``[start, end)`` to merge next, oldest first; None if all is well.
 
-    `bounded` says that the window expires, which limits a segment to one part in `segments`.
+    `bounded` says that the window expires, which limits a segment to one part in `segments`. None
+    is made that has more than `largest` rows.
 
     >>> next_merge([160_000, 10_000, 10_000, 10_000], bounded=False)
     (1, 4)
+    >>> next_merge([160_000, 10_000, 10_000, 10_000], bounded=False, largest=20_000)
+    (1, 3)
     """
-    limit = max(limits.smallest_class * FANOUT, sum(sizes) // segments) if bounded else LARGEST
+    limit = largest
+    if bounded:
+        limit = min(limit, max(limits.smallest_class * FANOUT, sum(sizes) // segments))
     classes = [_size_class(size) for size in sizes]
     end = len(sizes)
     while end > 0:
@@ -48,6 +53,15 @@ def next_merge(
                 return begin, fitting
         end = start
     return None
+
+
+def fitting_rows(room: int, rows: int, size: int) -> int:
+    """How many rows fit into `room` bytes if `rows` of them take `size`; at least one.
+
+    >>> fitting_rows(1000, 50, 2000)
+    25
+    """
+    return max(1, min(LARGEST, room * rows // max(1, size)))
 
 
 def _size_class(size: int) -> int:
