@@ -79,10 +79,11 @@ def run_history(seed: int, folder: Path, settings: Settings | None = None) -> Ou
 def _run(outcome: Outcome, batches: list[MicroBatch], world: World, settings: Settings) -> None:
     join = outcome.join
     outcome.faults = world.faults
-    # Few rows are written anew as if they were many.
-    most, small = world.rng.choice(((1, 2), (3, 4), (64, 4096)))
-    compacting = changed(most_entries=most, smallest_class=small)
-    with world, warnings.catch_warnings(), compacting:
+    # Few rows are written anew, cut into parts and put into files as if they were many.
+    thresholds = ("most_entries", "smallest_class", "blob_bytes", "segment_bytes")
+    large = ((1, 2, 30, 500), (3, 4, 200, 1 << 20), (1, 2, 1 << 20, 5000), (64, 4096, 30, 1))
+    drawn = dict(zip(thresholds, world.rng.choice(large), strict=True))
+    with world, warnings.catch_warnings(), changed(**world.rng.choice((drawn, {}))):
         warnings.simplefilter("ignore")  # of a disk that is full
         world.reuse(settings.reuse)
         kind = Totals if join.totals else JoinUnit

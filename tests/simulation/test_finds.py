@@ -18,6 +18,7 @@ from simulation.history import run_history
 from thetajoin.engine.blockfile import DamagedError
 from thetajoin.engine.parts import SIDES
 from thetajoin.engine.state import JoinState
+from thetajoin.index.arrivals import Arrivals
 from thetajoin.routes.fingerprint import Fingerprints
 from thetajoin.spark.cache import SegmentCache
 from thetajoin.spark.unit import JoinUnit
@@ -115,6 +116,24 @@ def half_a_layout_trusted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SegmentCache, "load", load)
 
 
+def parts_numbered_without_gaps(patch: pytest.MonkeyPatch) -> None:
+    def dense(self: Arrivals, start: int, rows: int) -> Arrivals:
+        return Arrivals.dense(self.first + start, rows)
+
+    patch.setattr(Arrivals, "slice", dense)
+
+
+def segments_lost_on_the_way_to_files(patch: pytest.MonkeyPatch) -> None:
+    real = SegmentCache._filed
+
+    def filed(self: SegmentCache, state: JoinState) -> Any:
+        for side in SIDES:
+            del state.stores[side].segments[1:]
+        return real(self, state)
+
+    patch.setattr(SegmentCache, "_filed", filed)
+
+
 @pytest.mark.parametrize(
     "plant",
     [
@@ -126,6 +145,8 @@ def half_a_layout_trusted(patch: pytest.MonkeyPatch) -> None:
         marks_not_restored,
         timers_not_set,
         half_a_layout_trusted,
+        parts_numbered_without_gaps,
+        segments_lost_on_the_way_to_files,
     ],
 )
 def test_a_planted_defect_is_found(

@@ -35,6 +35,7 @@ HAPPENS = {
     "writer thread late",
     "writer thread paused",
     "writer thread that never finished",
+    "routing changed",
 }
 
 
