@@ -31,8 +31,11 @@ SAMPLE = 20_000
 SPARK_S = 2 * 0.54 / 400_000
 # The share of the cores that the stream may take: the rest is for bursts, restarts and commits.
 BUSY = 0.5
-# A Python worker with everything loaded, and a JVM for each executor, in bytes.
-WORKER, JVM = 350e6, 1e9
+# A Python worker with everything loaded, and a JVM whose heap is half of it, in bytes.
+WORKER, JVM = 150e6, 2e9
+# How often a worker has a micro-batch's rows in memory while it joins them, and how many seconds of
+# rows a micro-batch is taken to have.
+TIMES, BATCH = 4, 5
 # Spark keeps earlier versions of the state in the checkpoint beside the newest.
 VERSIONS = 2
 PER = {"s": 1, "sec": 1, "second": 1, "min": 60, "m": 60, "minute": 60, "h": 3600, "hour": 3600}
@@ -201,7 +204,13 @@ class Sizing:
     @property
     def memory(self) -> float:
         """Bytes: index files in memory, Python workers, one JVM."""
-        return self.index + self.cores * WORKER + JVM
+        return self.index + self.cores * WORKER + TIMES * self.batch + JVM
+
+    @property
+    def batch(self) -> float:
+        """Bytes of a micro-batch, all copies."""
+        sent = sum(self.found.sent[s] * self.found.row_bytes[s] for s in SIDES)
+        return self.rate * BATCH * sent
 
     @property
     def disk(self) -> float:
@@ -235,8 +244,9 @@ class Sizing:
             f"{self.pairs:,.0f} x "
             f"{found.pair_s * 1e9:.1f} ns = {self.busy:.2f} busy, without the sink; at "
             f"{BUSY:.0%} load {self.cores}",
-            f"  memory:   {index} of index + {self.cores} x {_bytes(WORKER)} of Python workers + "
-            f"{_bytes(JVM)} of JVM = {_bytes(self.memory)}",
+            f"  memory:   {index} of index, less if its disk is fast + {self.cores} x "
+            f"{_bytes(WORKER)} of Python workers + {TIMES} x {_bytes(self.batch)} for micro-batches "
+            f"of {BATCH} s + {_bytes(JVM)} of JVM, half of it heap = {_bytes(self.memory)}",
             f"  units:    {self.units} here; about as many as cores, {self.cores}, are best, and a "
             "checkpoint keeps the number",
         ]
