@@ -245,8 +245,9 @@ class Sizing:
             f"{found.pair_s * 1e9:.1f} ns = {self.busy:.2f} busy, without the sink; at "
             f"{BUSY:.0%} load {self.cores}",
             f"  memory:   {index} of index, less if its disk is fast + {self.cores} x "
-            f"{_bytes(WORKER)} of Python workers + {TIMES} x {_bytes(self.batch)} for micro-batches "
-            f"of {BATCH} s + {_bytes(JVM)} of JVM, half of it heap = {_bytes(self.memory)}",
+            f"{_bytes(WORKER)} of Python workers + {TIMES} x {_bytes(self.batch)} for "
+            f"micro-batches of {BATCH} s + {_bytes(JVM)} of JVM, half of it heap = "
+            f"{_bytes(self.memory)}",
             f"  units:    {self.units} here; about as many as cores, {self.cores}, are best, and a "
             "checkpoint keeps the number",
         ]
