@@ -12,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from thetajoin.bench.harness import Report
+from thetajoin.cli import rows
 from thetajoin.cli.benchmarks import show
 from thetajoin.cli.live import LiveLine, Totals
 from thetajoin.cli.rows import fit, show_rows
@@ -68,6 +69,23 @@ def test_a_row_is_a_line(terminal, width):
         assert all(cell_len(line) <= width for line in table)
         assert "last" in lines[1]
     assert ("columns fit here" in footer) == (width < 120)
+
+
+@pytest.mark.parametrize("kind", [Terminal, AsciiTerminal])
+@pytest.mark.parametrize("drawn", [1, 7, 1000])
+def test_many_rows_look_like_the_first(terminal, monkeypatch, kind, drawn):
+    """Those that rich does not draw are where it would have drawn them."""
+    n = 23
+    texts = ["", "a", "漢字" * 3, "é\n", "x" * 90, "e\u0301"]
+    table = pa.table({"n": range(n), "long name": ["", *(texts * n)[: n - 1]], "m": [None] * n})
+    shown = {}
+    for most in (drawn, 10 * n):
+        monkeypatch.setattr(rows, "_DRAWN", most)
+        file = terminal(50, kind)
+        show_rows(screen(), table, "the end")
+        shown[most] = file.getvalue()
+    assert shown[drawn] == shown[10 * n]
+    assert shown[drawn].count("\n") == n + 4 + 1
 
 
 def test_a_pipe_has_room_for_everything(capsys):

@@ -12,6 +12,7 @@ from rich.console import Console
 from thetajoin.cli.terminal import grid, literal, say
 
 _NARROWEST = 8  # a column is cut down to so many letters before others are left out
+_DRAWN = 200  # rows
 _AROUND = 3  # letters that a column takes beside its text: a line, and a blank on either side
 
 
@@ -36,10 +37,35 @@ def show_rows(console: Console, table: pa.Table, footer: str = "") -> None:
         listed.insert(gap, [dots] * (table.num_rows + 1))
         right.insert(gap, False)
         footer += f"{'; ' if footer else ''}{len(kept)} of {len(names)} columns fit here"
-    heads, rows = [texts[0] for texts in listed], zip(*(texts[1:] for texts in listed), strict=True)
-    console.print(grid(heads, rows, right))
+    _print_grid(console, listed, right)
     if footer:
         say(console, footer)
+
+
+def _print_grid(console: Console, columns: list[list[str]], right: list[bool]) -> None:
+    """Print columns of texts, of which the first is the name.
+
+    rich draws the first rows, and takes 0.1 ms a cell for that; the others look like the last one.
+    """
+    widths = [max(map(cell_len, texts)) for texts in columns]
+    names, *rows = zip(*columns, strict=True)
+    with console.capture() as drawn:
+        console.print(grid(names, rows[:_DRAWN], right, widths))
+    *lines, end = drawn.get().splitlines(keepends=True)
+    write = console.file.write
+    write("".join(lines))
+    for start in range(_DRAWN, len(rows), _DRAWN):
+        edge, more = lines[-1][0], rows[start : start + _DRAWN]
+        write("".join(_line(row, widths, right, edge) for row in more))
+    write(end)
+
+
+def _line(row: Sequence[str], widths: list[int], right: list[bool], edge: str) -> str:
+    cells = []
+    for text, width, to_the_right in zip(row, widths, right, strict=True):
+        blanks = " " * (width - cell_len(text))
+        cells.append(blanks + text if to_the_right else text + blanks)
+    return f"{edge} {f' {edge} '.join(cells)} {edge}\n"
 
 
 def fit(wanted: Sequence[int], room: int) -> tuple[list[int], list[int]]:

@@ -69,12 +69,19 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
 
 def grid(
-    names: Iterable[str], rows: Iterable[Iterable[object]], right: Sequence[bool] = ()
+    names: Iterable[str],
+    rows: Iterable[Iterable[object]],
+    right: Sequence[bool] = (),
+    widths: Sequence[int] = (),
 ) -> Table:
-    """Names and rows as a table; `right` says which columns are numbers."""
+    """Names and rows as a table; `right` says which columns are numbers, `widths` the least."""
     table = Table()
     for at, name in enumerate(names):
-        table.add_column(literal(name), justify="right" if any(right[at : at + 1]) else "left")
+        table.add_column(
+            literal(name),
+            justify="right" if any(right[at : at + 1]) else "left",
+            min_width=max(widths[at : at + 1], default=1),
+        )
     for row in rows:
         table.add_row(*(literal(value) for value in row))
     return table
