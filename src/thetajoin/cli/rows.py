@@ -9,7 +9,7 @@ import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-from thetajoin.cli.terminal import grid, literal, say
+from thetajoin.cli.terminal import grid, literal, say, write
 
 _NARROWEST = 8  # a column is cut down to so many letters before others are left out
 _DRAWN = 200  # rows
@@ -52,12 +52,11 @@ def _print_grid(console: Console, columns: list[list[str]], right: list[bool]) -
     with console.capture() as drawn:
         console.print(grid(names, rows[:_DRAWN], right, widths))
     *lines, end = drawn.get().splitlines(keepends=True)
-    write = console.file.write
-    write("".join(lines))
+    write(console, "".join(lines))
     for start in range(_DRAWN, len(rows), _DRAWN):
         edge, more = lines[-1][0], rows[start : start + _DRAWN]
-        write("".join(_line(row, widths, right, edge) for row in more))
-    write(end)
+        write(console, "".join(_line(row, widths, right, edge) for row in more))
+    write(console, end)
 
 
 def _line(row: Sequence[str], widths: list[int], right: list[bool], edge: str) -> str:

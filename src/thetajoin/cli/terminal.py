@@ -51,6 +51,14 @@ def say(console: Console, text: object) -> None:
     console.print(literal(text))
 
 
+def write(console: Console, lines: str) -> None:
+    """Print lines as they are."""
+    try:
+        console.file.write(lines)
+    except BrokenPipeError:  # click ends the process for one that says which error it is
+        raise BrokenPipeError from None
+
+
 def complain(text: object) -> None:
     """Print one line about what went wrong."""
     say(screen(errors=True), f"thetajoin: {text}")
