@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -83,6 +84,8 @@ def either(first: Check, second: Check) -> Check:
     )
 
 
+# Strategies are made once: making them takes longer than drawing from them.
+@cache
 def columns(aliases: str) -> st.SearchStrategy[str]:
     return st.tuples(st.sampled_from(aliases), st.sampled_from("kv")).map(".".join)
 
@@ -90,6 +93,7 @@ def columns(aliases: str) -> st.SearchStrategy[str]:
 OPS = st.sampled_from(naive.OPERATORS)
 
 
+@cache
 def single(aliases: str) -> st.SearchStrategy[Check]:
     name = columns(aliases)
     return st.one_of(
@@ -100,6 +104,14 @@ def single(aliases: str) -> st.SearchStrategy[Check]:
     )
 
 
+@cache
+def crossing(before: str, alias: str) -> st.SearchStrategy[list[Check]]:
+    both = st.builds(compared, columns(before), OPS, columns(alias))
+    more = st.lists(single(before + alias), max_size=1)
+    return st.tuples(both, more).map(lambda drawn: [drawn[0], *drawn[1]])
+
+
+@cache
 def wheres(aliases: str) -> st.SearchStrategy[list[Check]]:
     one = single(aliases)
     return st.lists(one | st.builds(either, one, one), max_size=3)
@@ -136,17 +148,15 @@ def seen(hows: list[str]) -> str:
     )
 
 
+ROWS = st.lists(st.tuples(nullable_ints, nullable_ints), max_size=5)
+
+
 @st.composite
 def chains(draw: st.DrawFn, kinds: tuple[str, ...] = tuple(WORDS)) -> Chain:
     hows = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3))
-    ons = []
-    for at, _ in enumerate(hows):
-        before, alias = seen(hows[:at]), ALIASES[at + 1]
-        crossing = draw(st.builds(compared, columns(before), OPS, columns(alias)))
-        ons.append([crossing, *draw(st.lists(single(before + alias), max_size=1))])
-    rows = st.lists(st.tuples(nullable_ints, nullable_ints), max_size=5)
+    ons = [draw(crossing(seen(hows[:at]), ALIASES[at + 1])) for at, _ in enumerate(hows)]
     tables = {
-        alias: [{"id": i, "k": k, "v": v} for i, (k, v) in enumerate(draw(rows))]
+        alias: [{"id": i, "k": k, "v": v} for i, (k, v) in enumerate(draw(ROWS))]
         for alias in ALIASES[: len(hows) + 1]
     }
     return Chain(tables, hows, ons, draw(wheres(seen(hows))))
