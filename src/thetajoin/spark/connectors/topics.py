@@ -10,9 +10,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from thetajoin.errors import SchemaError, ThetaJoinError
-from thetajoin.spark.connectors.kafka_failures import Place, kafka_reason, no_broker, no_topic
+from thetajoin.spark.connectors.kafka_failures import (
+    Place,
+    kafka_options,
+    kafka_reason,
+    no_broker,
+    no_topic,
+)
 from thetajoin.spark.connectors.messages import BAD, VALUE, fields_of, read_messages
 from thetajoin.spark.connectors.specs import TopicSource
+from thetajoin.spark.connectors.tls_probe import unanswered
 from thetajoin.spark.listener import POISON
 
 SAMPLE = 1000  # messages
@@ -43,7 +50,8 @@ def check_broker(session: Any, place: Place, *, topic: bool = True) -> None:
         _messages(session, place, more).limit(1).collect()
     except Exception as error:
         if topic or not no_topic(error):
-            raise ThetaJoinError(kafka_reason(error, place)) from error
+            silent = unanswered(place.servers, kafka_options(place)) if no_broker(error) else None
+            raise ThetaJoinError(silent or kafka_reason(error, place)) from error
 
 
 def answers(session: Any, place: Place) -> bool:
