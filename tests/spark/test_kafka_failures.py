@@ -153,6 +153,17 @@ UNREAD = (
             "certificate made for this one",
         ),
         (
+            f"{HANDSHAKE}Received fatal alert: bad_certificate\n\tat x",
+            SOURCE,
+            "the broker at h:1 asks for a certificate of the client: name a keystore that has one, "
+            "kafka.ssl.keystore.location, and its password, kafka.ssl.keystore.password",
+        ),
+        (
+            f"{HANDSHAKE}Received fatal alert: bad_certificate\n\tat x",
+            TRUSTING,
+            "no TLS with the broker at h:1: Received fatal alert: bad_certificate",
+        ),
+        (
             f"{HANDSHAKE}Received fatal alert: protocol_version\n\tat x",
             SOURCE,
             "no TLS with the broker at h:1: Received fatal alert: protocol_version",

@@ -11,6 +11,8 @@ _SAID = re.compile(r"javax\.net\.ssl\.SSL\w*Exception: (.+)")
 _HOST = re.compile(r"No subject alternative .+|No name matching .+")
 _EXPIRED = re.compile(r"CertificateExpiredException: (.+)")
 _STRANGER = "PKIX path"
+# What a broker says to a client without a certificate; Java 17 says the first.
+_CLIENT = re.compile(r"Received fatal alert: (?:bad_certificate|certificate_required)")
 # Kafka calls truststores so too.
 _STORE = re.compile(r"Failed to load (?:PEM )?SSL keystore (.+?)(?: of type (\w+))?$", re.M)
 
@@ -46,6 +48,11 @@ def tls_reason(text: str, servers: str, options: Mapping[str, str]) -> str | Non
         return (
             f"{whose} is not trusted, as {known}: name a truststore with the CA's certificate, "
             "kafka.ssl.truststore.location"
+        )
+    if any(map(_CLIENT.search, said)) and "ssl.keystore.location" not in options:
+        return (
+            f"the broker at {servers} asks for a certificate of the client: name a keystore that "
+            "has one, kafka.ssl.keystore.location, and its password, kafka.ssl.keystore.password"
         )
     told = said[-1].strip() if said else "the broker does not say why"
     return f"no TLS with the broker at {servers}: {told}"
