@@ -183,3 +183,14 @@ def test_a_wrong_password_over_tls(brokers: Brokers, tmp_path: Path) -> None:
     """TLS does not hide what the login says."""
     line = told(tmp_path, brokers.login, brokers.options("SASL_SSL"), APP="wrong-pass-2")
     assert f"source 'l': the broker at {brokers.login} refuses the login: Authentication" in line
+
+
+def test_a_broker_that_asks_for_a_certificate(brokers: Brokers, tmp_path: Path) -> None:
+    asking = {"ssl.client.auth": "required"}
+    with Broker(tmp_path / "broker", tls=brokers.own, settings=asking) as own:
+        line = told(tmp_path / "job", own.servers, brokers.options("SSL"))
+    assert line == (
+        f"source 'l': the broker at {own.servers} asks for a certificate of the client: name a "
+        "keystore that has one, kafka.ssl.keystore.location, and its password, "
+        "kafka.ssl.keystore.password"
+    )
