@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,10 +15,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from naive import Time, conj, naive_join
+from thetajoin.bench.pipeline_data import counted, write_job
 from thetajoin.bench.pipeline_kills import COMMAND
 from thetajoin.errors import ThetaJoinError
 from thetajoin.spark.connectors import broker
@@ -195,3 +198,88 @@ def tool(name: str, servers: str, *words: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def login(mechanism: str, user: str, password: str, protocol: str = "SASL_PLAINTEXT") -> Options:
+    """The options of somebody who logs in."""
+    module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+    jaas = f"org.apache.kafka.common.security.{module}LoginModule required username='{user}'"
+    return {
+        "kafka.security.protocol": protocol,
+        "kafka.sasl.mechanism": mechanism,
+        "kafka.sasl.jaas.config": f"{jaas} password='{password}';",
+    }
+
+
+def table(name: str, options: Options) -> str:
+    """Options as a part of a job file."""
+    return f"[{name}.options]\n" + "".join(f'{key} = "{v}"\n' for key, v in options.items())
+
+
+def holding(folder: Path, text: str) -> list[str]:
+    """The files below a folder that hold a text."""
+    found = []
+    for path in folder.rglob("*"):
+        try:
+            if path.is_file() and text.encode() in path.read_bytes():
+                found.append(str(path))
+        except OSError:  # removed meanwhile
+            continue
+    return found
+
+
+def shown_on_page(said: str) -> str:
+    """All that the page knows; nothing while it is not there."""
+    found = re.search(r"the page is at (http://\S+)", said)
+    if found is None:
+        return ""
+    try:
+        with urlopen(f"{found[1]}state", timeout=5) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
+
+
+def watched(folder: Path, text: str, secrets: dict[str, str]) -> None:
+    """Run a job to its end; no file, line or page has a secret in it, at any time."""
+    place, scratch = folder / "job", folder / "scratch"
+    scratch.mkdir()
+    write_job(place, text)
+    environment = os.environ | secrets | {"TMPDIR": str(scratch)}
+    with (place / "said.txt").open("wb") as said:
+        process = subprocess.Popen(
+            [*RUN, "--log", "json", "--page"], cwd=place, env=environment, stdout=said, stderr=said
+        )
+        latest, logs, pages = time.monotonic() + LONGEST_S, 0, 0
+        while process.poll() is None:
+            assert time.monotonic() < latest
+            logs += any(scratch.rglob("spark.log"))
+            page = shown_on_page((place / "said.txt").read_text())
+            pages += "in_l" in page  # it shows the topics by then
+            for secret in secrets.values():
+                assert holding(folder, secret) == []
+                assert secret not in page
+            time.sleep(1)
+    assert process.returncode == 0, (place / "said.txt").read_text()
+    assert logs  # what Spark writes was looked at too
+    assert pages
+    shown = subprocess.run(
+        [sys.executable, "-c", COMMAND, "explain", "job.toml"],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+    for secret in secrets.values():
+        assert holding(folder, secret) == []
+        assert secret not in shown.stdout + shown.stderr
+
+
+def pairs_in(spark: Any, servers: str, topic: str, options: Options) -> Counter[tuple[Any, Any]]:
+    """The pairs that `job` has written to a topic."""
+    given = {"kafka.bootstrap.servers": servers, "subscribe": topic, **options}
+    found = spark.read.format("kafka").options(**given).load()
+    value = "from_json(CAST(value AS STRING), 'id BIGINT, other BIGINT') AS v"
+    return counted(found.selectExpr(value).selectExpr("v.id AS id", "v.other AS other").toArrow())

@@ -19,6 +19,22 @@ PLAN = (
 ERRORS = "org.apache.kafka.common.errors."
 SOURCE = TopicSource("h:1", "orders", options=(("kafka.security.protocol", "SASL_SSL"),))
 SINK = TopicSink("h:1", "pairs")
+TRUSTING = TopicSource(
+    "h:1",
+    "orders",
+    options=(
+        ("kafka.ssl.Truststore.location", "/t.p12"),
+        ("kafka.ssl.keystore.location", "/k.p12"),
+    ),
+)
+HANDSHAKE = (
+    f"{BRIDGE}x.ExecutionException: {ERRORS}SslAuthenticationException: SSL handshake failed\n"
+    "\tat x\nCaused by: javax.net.ssl.SSLHandshakeException: "
+)
+UNREAD = (
+    f"{BRIDGE}org.apache.kafka.common.KafkaException: Failed to create new KafkaAdminClient\n\tat x"
+    "\nCaused by: org.apache.kafka.common.KafkaException: Failed to load SSL keystore "
+)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +121,78 @@ SINK = TopicSink("h:1", "pairs")
             "assignment. Call: describeTopics",
             SOURCE,
             "no Kafka broker answers at h:1 (security.protocol is SASL_SSL)",
+        ),
+        (
+            f"{HANDSHAKE}PKIX path validation failed: java.security.cert.CertPathValidatorException"
+            ": signature check failed",
+            TRUSTING,
+            "the certificate of the broker at h:1 is not trusted, as the truststore '/t.p12' does "
+            "not know its CA: name a truststore with the CA's certificate, "
+            "kafka.ssl.truststore.location",
+        ),
+        (
+            f"{HANDSHAKE}PKIX path building failed: sun.security.provider.certpath.SunCertPath"
+            "BuilderException: unable to find valid certification path to requested target",
+            SOURCE,
+            "the certificate of the broker at h:1 is not trusted, as it is unknown: name a "
+            "truststore with the CA's certificate, kafka.ssl.truststore.location",
+        ),
+        (
+            f"{HANDSHAKE}PKIX path validation failed: java.security.cert.CertPathValidatorException"
+            ": validity check failed\nCaused by: java.security.cert.CertificateExpiredException: "
+            "NotAfter: Thu Jan 01 00:00:00 UTC 2026\n\tat x",
+            SOURCE,
+            "the certificate of the broker at h:1, or its CA's, has expired (NotAfter: Thu Jan 01 "
+            "00:00:00 UTC 2026): it needs a new one",
+        ),
+        (
+            f"{HANDSHAKE}No subject alternative DNS name matching h found.\n\tat x",
+            SOURCE,
+            "the certificate of the broker at h:1 is for another host (No subject alternative DNS "
+            "name matching h found): write the broker's name as its certificate has it, or have a "
+            "certificate made for this one",
+        ),
+        (
+            f"{HANDSHAKE}Received fatal alert: bad_certificate\n\tat x",
+            SOURCE,
+            "the broker at h:1 asks for a certificate of the client: name a keystore that has one, "
+            "kafka.ssl.keystore.location, and its password, kafka.ssl.keystore.password",
+        ),
+        (
+            f"{HANDSHAKE}Received fatal alert: bad_certificate\n\tat x",
+            TRUSTING,
+            "no TLS with the broker at h:1: Received fatal alert: bad_certificate",
+        ),
+        (
+            f"{HANDSHAKE}Received fatal alert: protocol_version\n\tat x",
+            SOURCE,
+            "no TLS with the broker at h:1: Received fatal alert: protocol_version",
+        ),
+        (
+            f"{UNREAD}/t.p12 of type JKS\n\tat x\nCaused by: java.nio.file.NoSuchFileException: "
+            "/t.p12\n\tat x",
+            TRUSTING,
+            "there is no file '/t.p12': give the truststore's full path, "
+            "kafka.ssl.truststore.location",
+        ),
+        (
+            f"{UNREAD}/k.p12 of type JKS\n\tat x\nCaused by: java.io.IOException: keystore "
+            "password was incorrect\n\tat x",
+            TRUSTING,
+            "the password of the keystore '/k.p12' is wrong: give the right one, "
+            "kafka.ssl.keystore.password",
+        ),
+        (
+            f"{UNREAD}/t.p12 of type JKS\n\tat x\nCaused by: java.nio.file.AccessDeniedException: "
+            "/t.p12\n\tat x",
+            TRUSTING,
+            "the truststore '/t.p12' may not be read by this user: change the file's rights",
+        ),
+        (
+            f"{UNREAD}/t.p12 of type JKS\n\tat x\nCaused by: java.io.EOFException\n\tat x",
+            TRUSTING,
+            "'/t.p12' is no truststore of type JKS: give another file, "
+            "kafka.ssl.truststore.location, or say what it is, kafka.ssl.truststore.type",
         ),
     ],
 )

@@ -1,7 +1,7 @@
 """An Apache Kafka broker on this machine's loopback: for trying things out, tests and benchmarks.
 
 One process is broker and controller (KRaft), and everything it writes is in one folder. Nothing
-here is fit for production: one copy of each message, and nothing is encrypted.
+here is fit for production: one copy of each message, and what it tells itself is not encrypted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Self
 
 from thetajoin.errors import ThetaJoinError
 from thetajoin.spark.connectors.jars import cache_folder, fetch
+from thetajoin.spark.connectors.keystores import Keystores
 from thetajoin.spark.session import find_java
 
 VERSION = "4.3.1"
@@ -52,9 +53,9 @@ class Broker:
     """A broker that runs inside a ``with`` block; `servers` is its ``host:port``.
 
     partitions: of topics that are made when they are first named. users: passwords of those who may
-    log in, by PLAIN or SCRAM-SHA-256; without any, nobody has to. settings: more of Kafka's own.
-    With another instance on the same folder, and the same `port`, a broker goes on with what it
-    had.
+    log in, by PLAIN or SCRAM-SHA-256; without any, nobody has to. tls: its certificate, if clients
+    are to use TLS. settings: more of Kafka's own. With another instance on the same folder, and the
+    same `port`, a broker goes on with what it had.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class Broker:
         partitions: int = 2,
         port: int | None = None,
         users: Mapping[str, str] | None = None,
+        tls: Keystores | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
         self.folder = folder
         self._partitions = partitions
         self._port = port
         self._users = dict(users or {})
+        self._tls = tls
         self._more = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -172,7 +175,7 @@ class Broker:
     def _settings(self) -> Path:
         assert self._port is not None
         inner = self._port + 10_000
-        kind = "SASL_PLAINTEXT" if self._users else "PLAINTEXT"
+        kind = ("SASL_" if self._users else "") + ("SSL" if self._tls else "PLAINTEXT")
         given = {
             "process.roles": "broker,controller",
             "node.id": 1,
@@ -188,14 +191,15 @@ class Broker:
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
-            **(self._login() if self._users else {}),
+            **(self._login(kind) if self._users else {}),
+            **(self._tls.settings if self._tls else {}),
             **self._more,
         }
         file = self.folder / "server.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
         return file
 
-    def _login(self) -> dict[str, object]:
+    def _login(self, kind: str) -> dict[str, object]:
         """What lets users log in, and the broker itself, as one of them."""
         module = "org.apache.kafka.common.security"
         own = secrets.token_hex(8)
@@ -203,7 +207,7 @@ class Broker:
         users = " ".join(f'user_{user}="{password}"' for user, password in known.items())
         plain = f'{module}.plain.PlainLoginModule required username="{_SELF}" password="{own}"'
         scram = f"{module}.scram.ScramLoginModule"
-        name = "listener.name.sasl_plaintext"
+        name = f"listener.name.{kind.lower()}"
         return {
             "sasl.enabled.mechanisms": f"PLAIN,{_SCRAM}",
             "sasl.mechanism.inter.broker.protocol": "PLAIN",

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from thetajoin.errors import ThetaJoinError, one_line
 from thetajoin.spark.connectors.specs import TopicSink, TopicSource
+from thetajoin.spark.connectors.tls_failures import tls_reason
 from thetajoin.spark.failures import reason
 
 Place = TopicSource | TopicSink
@@ -15,6 +16,7 @@ Place = TopicSource | TopicSink
 _PLAN = "=== Streaming Query ==="
 _RAISED = re.compile(r"org\.apache\.kafka\.common\.(?:\w+\.)*(\w+Exception): (.+)")
 _LOST = re.compile(r"Some data may have been lost because .*?Reason:\s*(.+?\.)(?=\s|$)", re.S)
+_OWN = "kafka."
 _NO_TOPIC, _TOO_LARGE = "UnknownTopicOrPartitionException", "RecordTooLargeException"
 # Kafka says so where a broker does not make topics by itself, once it has waited for a minute.
 _NOT_MADE = re.compile(r"Topic \S+ not present in metadata after")
@@ -93,6 +95,9 @@ def kafka_reason(error: BaseException, place: Place) -> str:
             f"there is no topic {topic!r} at {servers}, and the broker makes none by itself: "
             "create the topic"
         )
+    tls = tls_reason(text, servers, kafka_options(place))
+    if tls is not None:
+        return tls
     raised = {kind: said.strip() for kind, said in _RAISED.findall(text)}
     if _NO_TOPIC in raised:
         return f"there is no topic {topic!r} at {servers}"
@@ -125,9 +130,14 @@ def kafka_reason(error: BaseException, place: Place) -> str:
 
 def _asked(place: Place) -> str:
     """How it was asked, as a broker that expects another protocol says nothing at all."""
+    return f" (security.protocol is {kafka_options(place).get('security.protocol', 'PLAINTEXT')})"
+
+
+def kafka_options(place: Place) -> dict[str, str]:
+    """The options that are Kafka's own, by its names for them."""
     given = {name.lower(): value for name, value in place.options}
-    protocol = given.get("kafka.security.protocol", "PLAINTEXT")
-    return f" (security.protocol is {protocol})"
+    own = {name: value for name, value in given.items() if name.startswith(_OWN)}
+    return {name.removeprefix(_OWN): value for name, value in own.items()}
 
 
 def _cause(text: str) -> str:

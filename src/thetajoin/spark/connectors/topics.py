@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from thetajoin.errors import SchemaError, ThetaJoinError
-from thetajoin.spark.connectors.kafka_failures import Place, kafka_reason, no_broker, no_topic
+from thetajoin.spark.connectors.kafka_failures import (
+    Place,
+    kafka_options,
+    kafka_reason,
+    no_broker,
+    no_topic,
+)
 from thetajoin.spark.connectors.messages import BAD, VALUE, fields_of, read_messages
-from thetajoin.spark.connectors.specs import TopicSource
+from thetajoin.spark.connectors.specs import TopicSink, TopicSource
+from thetajoin.spark.connectors.tls_mismatch import mismatch
 from thetajoin.spark.listener import POISON
 
 SAMPLE = 1000  # messages
@@ -25,6 +33,8 @@ _PATIENCE = {
 }
 # While a job runs, on a machine that may be busy with it: no false alarm, yet soon enough.
 _BRIEF = {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeout.ms": "8000"}
+# A broker that understands the question refuses it within a round trip or two.
+_AT_ONCE = {"kafka.default.api.timeout.ms": "4000", "kafka.request.timeout.ms": "3000"}
 # A range without a message, from the end to the end, which Spark has no shorter word for.
 _NOTHING = {
     "startingTimestamp": "253402300799999",
@@ -43,13 +53,24 @@ def check_broker(session: Any, place: Place, *, topic: bool = True) -> None:
         _messages(session, place, more).limit(1).collect()
     except Exception as error:
         if topic or not no_topic(error):
-            raise ThetaJoinError(kafka_reason(error, place)) from error
+            silent = _silent(session, place) if no_broker(error) else None
+            raise ThetaJoinError(silent or kafka_reason(error, place)) from error
 
 
-def answers(session: Any, place: Place) -> bool:
+def _silent(session: Any, place: Place) -> str | None:
+    """What a broker that has not answered may have expected instead."""
+
+    def understands(options: Mapping[str, str]) -> bool:
+        other = TopicSink(place.servers, place.topic, options=tuple(options.items()))
+        return answers(session, other, _AT_ONCE)
+
+    return mismatch(place.servers, kafka_options(place), understands)
+
+
+def answers(session: Any, place: Place, patience: Mapping[str, str] = _BRIEF) -> bool:
     """Whether a broker is there, asked for ten seconds; whatever it says is an answer."""
     try:
-        _messages(session, place, {**_NOTHING, **_BRIEF}).limit(1).collect()
+        _messages(session, place, {**_NOTHING, **patience}).limit(1).collect()
     except Exception as error:
         return not no_broker(error)
     return True
