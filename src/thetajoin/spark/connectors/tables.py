@@ -75,7 +75,7 @@ def _read_delta(source: TableSource) -> tuple[pa.Table, str]:
 def _is_delta(sink: TableSink) -> bool:
     from deltalake import DeltaTable
 
-    return DeltaTable.is_deltatable(sink.place, storage_options=dict(sink.options) or None)
+    return bool(DeltaTable.is_deltatable(sink.place, storage_options=dict(sink.options) or None))
 
 
 def _append_delta(sink: TableSink, rows: pa.Table, app: str, batch: int) -> bool:
