@@ -110,8 +110,8 @@ def test_late_rows(store: str, streams: Streams) -> None:
     host = store.removeprefix("http://")
     late = f"s3://somebody:hunter22@{BUCKET}/late?scheme=http&endpoint_override={host}"
     window = tj.TimeWindow("10 seconds", time="t")
-    both = streams.both("2 seconds")
     streams.push(*batches)
+    both = streams.both("2 seconds")
     streams.resume(tj.join(*both, test_late.ON, window=window, late=late, units=2), "cp")
     fs.copy_files(f"{PLACE}/late", str(streams.folder / "late"))
     assert test_late.written(streams.folder / "late") == test_late.wanted(result)
