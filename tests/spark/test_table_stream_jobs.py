@@ -79,12 +79,12 @@ def full_batches(seed: int, batches: int) -> list[Push]:
     return [batch for batch in drawn if batch.left and batch.right][:batches]
 
 
-def write(folder: Path, batches: Sequence[Push], *, sides: str = "xy") -> None:
+def write(folder: Path | str, batches: Sequence[Push], *, sides: str = "xy") -> None:
     for batch in batches:
         for name, rows, schema in (("x", batch.left, LEFT), ("y", batch.right, RIGHT)):
             if name in sides:
                 new = pa.Table.from_pylist(rows, schema)
-                deltalake.write_deltalake(str(folder / name), new, mode="append")
+                deltalake.write_deltalake(f"{folder}/{name}", new, mode="append")
 
 
 def pairs(batches: Sequence[Push]) -> Counter[tuple[int, int]]:
@@ -93,8 +93,8 @@ def pairs(batches: Sequence[Push]) -> Counter[tuple[int, int]]:
     return Counter((l["lid"], r["rid"]) for l, r in found if l and r)
 
 
-def written(folder: Path) -> Counter[tuple[int, int]]:
-    rows = deltalake.DeltaTable(str(folder / "out")).to_pyarrow_table()
+def written(folder: Path | str) -> Counter[tuple[int, int]]:
+    rows = deltalake.DeltaTable(f"{folder}/out").to_pyarrow_table()
     return Counter(zip(rows["lid"].to_pylist(), rows["rid"].to_pylist(), strict=True))
 
 

@@ -22,6 +22,7 @@ from thetajoin.batch.formats import (
     known_endings,
     read_open,
 )
+from thetajoin.batch.stores import store_failure, without_password
 from thetajoin.errors import SchemaError, one_line
 
 # What Spark and others leave beside the rows: markers, checksums, unfinished files.
@@ -56,6 +57,7 @@ def find_files(text: str, name: str, form: str | None = None) -> Files:
 
     name: what to call them in messages. form: their format, where their names are not to decide.
     """
+    name = without_password(name)
     with _in_one_line(name):
         return _found(text, name, form)
 
@@ -69,7 +71,7 @@ def _in_one_line(name: str) -> Iterator[None]:
     except (pa.ArrowException, OSError, ImportError, ValueError) as error:
         # Which file it was, and what is wrong with it, comes behind that.
         told = re.sub(r"^Error creating dataset\..*? file\?: ", "", str(error))
-        raise SchemaError(f"{name} cannot be read: {told}") from error
+        raise SchemaError(f"{name} cannot be read: {store_failure(told)}") from error
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -47,6 +48,18 @@ def place(text: str, base: Path) -> str:
     ('jobs/a.csv', 's3://bucket/a.csv')
     """
     return text if text == STDIN or "://" in text else str(base / os.path.expanduser(text))
+
+
+def folder(data: dict[str, Any], key: str, where: str, base: Path) -> Path | None:
+    """What a job writes to beside its file, if it says so; a URI would be a folder of that name."""
+    if key not in data:
+        return None
+    if "://" in data[key]:
+        raise OptionError(
+            f"{where}: {key} = {data[key]!r} must be on a disk of this machine: only tables "
+            "(delta, iceberg) and late rows can be written to a URI"
+        )
+    return base / str(data[key])
 
 
 def real(path: Path) -> Path:

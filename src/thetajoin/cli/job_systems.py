@@ -39,7 +39,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from thetajoin.cli.files import place
+from thetajoin.cli.files import folder, place
 from thetajoin.cli.secrets import filled
 from thetajoin.errors import OptionError, nearest
 from thetajoin.spark.connectors.specs import (
@@ -147,7 +147,7 @@ def topic_source(data: dict[str, Any], where: str, base: Path) -> TopicSource:
         starting=_offsets(data.get("starting_offsets", "earliest"), where),
         most=most,
         metadata=tuple(data.get("metadata", ())),
-        poison=base / data["poison"] if "poison" in data else None,
+        poison=folder(data, "poison", where, base),
         fail_on_poison=on_poison == "fail",
         options=_options(data, where),
     )

@@ -46,7 +46,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from thetajoin.batch.formats import FORMATS
-from thetajoin.cli.files import WRITTEN, input_format, named_format, place, read_stdin
+from thetajoin.cli.files import WRITTEN, folder, input_format, named_format, place, read_stdin
 from thetajoin.cli.job_systems import (
     KAFKA,
     SINK_KEYS,
@@ -206,7 +206,7 @@ def check_job(data: dict[str, Any], path: Path) -> Job:
         query=data["query"],
         sources=sources,
         window=_window(data["window"], where) if "window" in data else None,
-        checkpoint=path.parent / data["checkpoint"] if "checkpoint" in data else None,
+        checkpoint=folder(data, "checkpoint", where, path.parent),
         trigger=data.get("trigger", NOW),
         late=place(data["late"], path.parent) if "late" in data else None,
         routing=data.get("routing"),
@@ -322,7 +322,7 @@ def _sink(data: Any, where: str, base: Path) -> dict[str, Any]:
     if kind is not None:
         into = outside_sink(data, kind, where, base)
         return {"into": into, "sink_format": kind, "mode": mode, **ids}
-    path = base / data["path"] if "path" in data else None
+    path = folder(data, "path", where, base)
     form = data.get("format") or ("parquet" if path is None else named_format(path))
     overwrite = data.get("overwrite", False)
     return {"sink": path, "sink_format": form, "mode": mode, "overwrite": overwrite, **ids}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -74,6 +75,9 @@ def _matches(out: Path, pattern: Path) -> bool:
 
 def check_new(out: Path, *, overwrite: bool) -> None:
     """Refuse a file that cannot be written, or that is there already."""
+    # A path has one slash of a URI's two.
+    if re.fullmatch(r"[A-Za-z]\w+:", out.parts[0]) and not Path(out.parts[0]).exists():
+        raise OptionError(f"{out} is a URI: write a file of this machine, and copy it there")
     if out.is_dir():
         raise OptionError(f"{out} is a folder: name a file in it")
     if out.is_file() and not overwrite:

@@ -16,6 +16,11 @@ _TRACE = re.compile(r"\s*(at |\.\.\. |JVM stacktrace|== )")
 # What the bridge to the JVM says first, and then the error itself.
 _BRIDGE = re.compile(r"An error occurred while calling \S+\n: (?:[\w$]+\.)*(.+)")
 _LONGEST = 500  # characters
+_NO_STORE = re.compile(r'No FileSystem for scheme "([\w.+-]+)"')
+NO_STORE = (
+    "Spark cannot read files at {}:// without a connector of Hadoop's: read a Delta or Iceberg "
+    "table there, or copy the files to a folder"
+)
 FULL_DISK = "No space left on device"
 NO_SPACE = (
     "no space is left on a disk of the executors (spark.local.dir), of the checkpoint or of the "
@@ -43,6 +48,9 @@ def reason(error: BaseException) -> str:
     raised = _OURS.findall(text)
     if not raised and FULL_DISK in text:
         return NO_SPACE
+    scheme = None if raised else _NO_STORE.search(text)
+    if scheme:
+        return NO_STORE.format(scheme[1])
     raised = raised or _RAISED.findall(text) or _BRIDGE.findall(text)
     lines = [line for line in text.splitlines() if line.strip() and not _TRACE.match(line)]
     told = one_line(raised[-1] if raised else lines[0] if lines else type(error).__name__)
@@ -54,5 +62,9 @@ def plain_errors(what: str) -> Iterator[None]:
     """Errors of Spark's as one line of ours."""
     try:
         yield
-    except PySparkException as error:
+    except Exception as error:
+        # The bridge's own error, for what Spark has not taken for one of its own; only PySpark
+        # with a JVM has its class.
+        if not isinstance(error, PySparkException) and type(error).__name__ != "Py4JJavaError":
+            raise
         raise ThetaJoinError(f"{what}: {reason(error)}") from error

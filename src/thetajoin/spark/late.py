@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark import TaskContext
 
+from thetajoin.batch.stores import store_failure, without_password
 from thetajoin.engine.parts import Side
 from thetajoin.errors import DataError, OptionError
 from thetajoin.spark.checkpoint import filesystem
@@ -51,6 +52,25 @@ def check_late(spec: UnitSpec) -> None:
                 )
 
 
+def check_bucket(place: str) -> None:
+    """Refuse a store that has no such bucket or does not answer, before a row is late."""
+    files, root = filesystem(place)
+    if not isinstance(files, fs.S3FileSystem):
+        return
+    bucket = root.partition("/")[0]
+    try:
+        there = files.get_file_info(bucket).type != fs.FileType.NotFound
+    except OSError as error:
+        raise _unwritable(place, str(error)) from error
+    if not there:
+        raise _unwritable(place, f"Bucket {bucket!r} not found")
+
+
+def _unwritable(place: str, said: str) -> DataError:
+    shown = without_password(place)
+    return DataError(f"late rows cannot be written to {shown}: {store_failure(said)}")
+
+
 def write_late(
     place: str, label: str, unit: int, dropped: dict[Side, pa.RecordBatch], marks: dict[Side, int]
 ) -> None:
@@ -66,7 +86,7 @@ def write_late(
         try:
             _write(files, name, _told(rows, side, marks[side], batch))
         except OSError as error:
-            raise DataError(f"late rows cannot be written to {place}: {error}") from error
+            raise _unwritable(place, str(error)) from error
 
 
 def _told(rows: pa.RecordBatch, side: Side, mark: int, batch: int) -> pa.Table:

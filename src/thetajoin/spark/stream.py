@@ -32,7 +32,7 @@ from thetajoin.planner.route_plan import DEFAULT_UNITS, Routing, check_units, ch
 from thetajoin.spark.change_feed import refuse_change_feed
 from thetajoin.spark.checkpoint import accepted
 from thetajoin.spark.columns import by_position
-from thetajoin.spark.late import check_late, checked_place
+from thetajoin.spark.late import check_bucket, check_late, checked_place
 from thetajoin.spark.pack import PACKED, packer
 from thetajoin.spark.planned import surroundings, tell
 from thetajoin.spark.processor import UnitProcessor
@@ -116,6 +116,7 @@ def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: Stru
     require_rocksdb(left.sparkSession)
     if spec.late is not None:
         check_late(spec)
+        check_bucket(spec.late)
     tell(spec)
     rows = packed(left, 0, spec)
     if not spec.self_join:

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from thetajoin.errors import DataError, SchemaError, ThetaJoinError, one_line
+from thetajoin.batch.stores import store_failure
+from thetajoin.errors import DataError, SchemaError, ThetaJoinError
 from thetajoin.spark.connectors.specs import TableStream
 
 ALL = -1  # files of a version
@@ -215,7 +216,7 @@ def told_of(source: TableStream) -> Iterator[None]:
     except ThetaJoinError:
         raise
     except Exception as error:
-        said = one_line(str(error)) or type(error).__name__
+        said = store_failure(str(error)) or type(error).__name__
         raise DataError(f"cannot read {source}: {said}") from error
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.errors import OptionError, ThetaJoinError, one_line
+from thetajoin.batch.stores import store_failure
+from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.spark.connectors.specs import TableSink, TableSource
 
 PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
@@ -49,16 +50,19 @@ def append_batch(sink: TableSink, rows: pa.Table, app: str, batch: int) -> bool:
 def check_table(sink: TableSink) -> None:
     """Refuse a sink that cannot be reached, before anything runs."""
     check_package(sink.kind)
-    if sink.kind == "iceberg":
-        try:
-            open_catalog(sink.place, sink.options)
-        except Exception as error:
+    told = f"cannot look at the delta table {sink.place}"
+    try:
+        if sink.kind == "iceberg":
             told = f"cannot open the catalog of {sink.place}"
-            raise ThetaJoinError(_said(told, error)) from error
+            open_catalog(sink.place, sink.options)
+        else:
+            _is_delta(sink)
+    except Exception as error:
+        raise ThetaJoinError(_said(told, error)) from error
 
 
 def _said(what: str, error: Exception) -> str:
-    return f"{what}: {one_line(str(error)) or type(error).__name__}"
+    return f"{what}: {store_failure(str(error)) or type(error).__name__}"
 
 
 def _read_delta(source: TableSource) -> tuple[pa.Table, str]:
@@ -68,11 +72,17 @@ def _read_delta(source: TableSource) -> tuple[pa.Table, str]:
     return table.to_pyarrow_table(), f"version {table.version()}"
 
 
+def _is_delta(sink: TableSink) -> bool:
+    from deltalake import DeltaTable
+
+    return bool(DeltaTable.is_deltatable(sink.place, storage_options=dict(sink.options) or None))
+
+
 def _append_delta(sink: TableSink, rows: pa.Table, app: str, batch: int) -> bool:
     from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
     storage = dict(sink.options) or None
-    if DeltaTable.is_deltatable(sink.place, storage_options=storage):
+    if _is_delta(sink):
         done = DeltaTable(sink.place, storage_options=storage).transaction_version(app)
         if done is not None and done >= batch:
             return False
