@@ -6,17 +6,16 @@ here, when a caller names one of them, and nowhere else in the product (import-l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from thetajoin.engine.compiled import CompiledJoin
-    from thetajoin.engine.parts import Side
-    from thetajoin.engine.state import JoinState
     from thetajoin.engine.store import Store
     from thetajoin.index.shape import Shape
+    from thetajoin.lab.auto import Tuner
     from thetajoin.lab.partitionings import Partitioning
 
 # The product's own index, and the name that leaves the choice to the laboratory.
@@ -53,11 +52,11 @@ def live_store() -> type[Store]:
     return LiveStore
 
 
-def tuner(state: JoinState) -> Callable[[Side, int], None] | None:
+def tuner(join: CompiledJoin) -> Tuner | None:
     """What changes a running join's structures: only ``index="auto"`` does."""
     from thetajoin.lab import auto
 
-    return auto.tuner(state)
+    return auto.Tuner() if join.config.options.index == AUTO else None
 
 
 def explain_index(

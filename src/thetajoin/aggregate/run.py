@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -217,6 +218,7 @@ class Aggregator:
         self._states: list[State] = []
         self._left: LeftGroups | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._pool_process = os.getpid()
         # How often totals came without pairs, and how often not and why.
         self.asked = 0
         self.listed: dict[str, int] = {}
@@ -447,8 +449,9 @@ class Aggregator:
         threads = self.join.joiner.threads
         if threads == 1:
             return ALONE
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(threads)
+        # The child of a fork has the pool, but none of its threads.
+        if self._pool is None or self._pool_process != os.getpid():
+            self._pool, self._pool_process = ThreadPoolExecutor(threads), os.getpid()
         return Mapper(self._pool, threads)
 
 

@@ -124,9 +124,8 @@ class State:
 
     def add_best(self, at: int, least: Int64, array: pa.Array, by_rank: Int64) -> None:
         """Take the values of the least ranks as candidates."""
-        groups = np.flatnonzero(least != NONE)
-        if groups.size:
-            self.best[at].append((groups, array.take(pa.array(by_rank[least[groups]]))))
+        if found := _candidates(least, array, by_rank):
+            self.best[at].append(found)
 
     def settle(self) -> None:
         """Leave one candidate for each group."""
@@ -138,8 +137,8 @@ class State:
             ranks, by_rank = ranks_of(values, largest=self.spec.terms[at].kind == "max")
             least = np.full(self.size, NONE, np.int64)
             wide.least_at(codes, ranks, least)
-            self.best[at] = []
-            self.add_best(at, least, values, by_rank)
+            found = _candidates(least, values, by_rank)
+            self.best[at] = [] if found is None else [found]
 
     @property
     def adds_nothing(self) -> bool:
@@ -226,6 +225,14 @@ class State:
         rows = np.full(self.size, -1, np.int64)
         rows[groups] = np.arange(groups.size)
         return values.take(pa.array(rows, mask=rows < 0))
+
+
+def _candidates(least: Int64, array: pa.Array, by_rank: Int64) -> tuple[Int64, pa.Array] | None:
+    """The groups that have a least rank, and its value in each."""
+    groups = np.flatnonzero(least != NONE)
+    if not groups.size:
+        return None
+    return groups, array.take(pa.array(by_rank[least[groups]]))
 
 
 def merge(states: list[State]) -> State:

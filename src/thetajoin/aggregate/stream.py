@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,20 @@ from thetajoin.engine.call import JoinCall
 from thetajoin.engine.intake import all_taken_in, conform
 from thetajoin.engine.parts import Side
 from thetajoin.engine.restore import check_pending, read, refusing
-from thetajoin.engine.serial import serial
+from thetajoin.engine.serial import atomic, serial
+from thetajoin.engine.state import JoinState
 from thetajoin.engine.stream import LESS
 from thetajoin.errors import SnapshotError, enough_memory
+from thetajoin.kernels.threads import new_lock
 from thetajoin.window.windows import Window, window_from_dict
+
+
+@dataclass(frozen=True)
+class _Now:
+    """The join's rows and the totals so far; both are replaced, never changed."""
+
+    join: JoinState
+    totals: State
 
 
 class StreamAggregate:
@@ -61,14 +70,14 @@ class StreamAggregate:
         **options: Any,
     ) -> None:
         """Check everything that can be checked without rows."""
-        self._lock = threading.RLock()
+        self._lock = new_lock(self)
         self._given: dict[Side, pa.Schema] = {"l": left_schema, "r": right_schema}
         call = JoinCall(on, how, window, order_by, group_by=group_by, aggs=aggs, options=options)
         self._config = AggConfig.of(call, left_schema, right_schema, streaming=True)
         self._aggregator = self._config.aggregator()
-        self._state = State.nothing(self._aggregator.spec)
+        self._now = _Now(self._aggregator.state, State.nothing(self._aggregator.spec))
 
-    @serial
+    @atomic
     @enough_memory(LESS)
     def push(self, left: Any = None, right: Any = None) -> pa.Table:
         """Take the next micro-batch; the totals, as they are now, of the groups it changed.
@@ -81,13 +90,14 @@ class StreamAggregate:
             self._needed(read[name], side) if name in read else None
             for name, side in (("left", "l"), ("right", "r"))
         ]
-        step = self._aggregator.state.begin(*batches)
+        join = self._now.join.copy()
+        step = join.begin(*batches)
         change = self._aggregator.totals(step)
-        change = change.take(_news(self._state, change))
-        totals = merge([self._state, change])
+        change = change.take(_news(self._now.totals, change))
+        totals = merge([self._now.totals, change])
         table = result(_changed(totals, change))
-        self._aggregator.state.commit(step)
-        self._state = totals
+        join.commit(step)
+        self._now = _Now(join, totals)
         return table
 
     def _needed(self, batch: pa.RecordBatch, side: Any) -> pa.RecordBatch:
@@ -95,16 +105,19 @@ class StreamAggregate:
         schema = self._config.left_schema if side == "l" else self._config.right_schema
         return whole.select(schema.names)
 
-    @serial
+    @atomic
+    @enough_memory(LESS)
     def advance(self, watermark: Any) -> None:
         """Move event time to `watermark`: no row older than it will be taken in any more."""
-        for _ in self._aggregator.state.advance(watermark):
+        join = self._now.join.copy()
+        for _ in join.advance(watermark):
             pass
+        self._now = replace(self._now, join=join)
 
     @serial
     def result(self) -> pa.Table:
         """The totals of all groups."""
-        return result(self._state)
+        return result(self._now.totals)
 
     @serial
     @enough_memory(LESS)
@@ -123,9 +136,9 @@ class StreamAggregate:
             },
             schemas={"left": self._given["l"], "right": self._given["r"]},
             early=[],
-            pending=[self._state.to_batch()],
+            pending=[self._now.totals.to_batch()],
         )
-        return snapshots.write(saved, self._aggregator.state)
+        return snapshots.write(saved, self._now.join)
 
     @classmethod
     def restore(cls, data: bytes) -> StreamAggregate:
@@ -148,12 +161,13 @@ class StreamAggregate:
                 right_schema=saved.schemas["right"],
                 **config["options"],
             )
-            fill(stream._aggregator.state)
+            fill(stream._now.join)
             (totals,) = saved.pending
-            check_pending([totals], stream._state.to_batch().schema)
+            check_pending([totals], stream._now.totals.to_batch().schema)
             if not stream._aggregator.spec.groups and totals.num_rows != 1:
                 raise SnapshotError(f"totals without groups are one row, not {totals.num_rows}")
-            stream._state = State.from_batch(stream._aggregator.spec, totals)
+            state = State.from_batch(stream._aggregator.spec, totals)
+            stream._now = replace(stream._now, totals=state)
             return stream
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -41,11 +42,12 @@ class Index(Protocol):
 
 @dataclass
 class Block:
-    """Stored rows, in the order of their arrival.
+    """Stored rows, in the order of their arrival; once stored, a block never changes.
 
     `settled` marks rows that need no unmatched row any more (matched, or already given out); it is
     None where unmatched rows do not come out. `times` are the rows' event times under a time
-    window, and `newest` is the largest of them.
+    window, and `newest` is the largest of them. `identity` is shared by blocks that hold the same
+    rows and differ in their marks at most.
     """
 
     arrivals: Arrivals
@@ -54,8 +56,9 @@ class Block:
     settled: Flags | None
     times: Int64 | None
     newest: int | None = None
-    # What others have computed from an immutable block and want to find again.
+    # What others have computed from a block's rows and want to find again.
     derived: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    identity: object = field(default_factory=object, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.times is not None and self.times.size:
@@ -76,6 +79,12 @@ class Block:
     def nbytes(self) -> int:
         """Bytes of the indexes and of the rows' own columns."""
         return self.index_bytes + int(self.table.nbytes)
+
+    def with_marks(self, settled: Flags | None) -> Block:
+        """The same rows with other marks."""
+        other = copy.copy(self)
+        other.settled = settled
+        return other
 
     def locate(
         self, probes: NDArray[np.int32], rows: NDArray[np.int32]

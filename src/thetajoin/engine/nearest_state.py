@@ -150,6 +150,7 @@ class NearestState(JoinState):
     def _released(self, instant: int | None) -> Iterator[pa.RecordBatch]:
         """What is known of the left rows that need wait no longer."""
         finder = NearestFinder(self.join, self.stores["r"].blocks())
+        marks: dict[object, Flags] = {}
         for block in self.stores["l"].blocks():
             assert block.settled is not None
             due, early = self._due(block, instant)
@@ -162,10 +163,13 @@ class NearestState(JoinState):
             if instant is not None and early.any():
                 assert block.times is not None
                 known |= self._final(found, block.times[rows], instant)
-            block.settled[rows[known]] = True
-            if block.settled.all():
-                del block.derived[KEYED]
+            settled = block.settled.copy()
+            settled[rows[known]] = True
+            marks[block.identity] = settled
             yield from self._output(batch.table, found.where(known[found.left]), known)
+            if settled.all():
+                block.derived.pop(KEYED, None)  # made again should this step fail
+        self.stores["l"].set_marks(marks)
 
     def _keyed(self, block: Block) -> KeyedBatch:
         """Left rows and their keys, as they came; made again where they come from a file."""

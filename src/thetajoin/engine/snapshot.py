@@ -65,7 +65,6 @@ def write(saved: Saved, state: JoinState | None) -> bytes:
         "owed": [writer.put(batch) for batch in saved.pending],
     }
     if state is not None:
-        state.close()
         header["core"] = {
             "watermark": state.watermark,
             "counters": asdict(state.counters),

@@ -6,9 +6,10 @@ counts matches goes over the step's meetings in place of `pairs` (`thetajoin.agg
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,17 @@ class JoinState:
         self.keeps_late = False
         self.dropped: dict[Side, list[pa.RecordBatch]] = {side: [] for side in SIDES}
         self.stores = {side: join.new_store(side) for side in SIDES}
-        self._tune = None if join.config.options.index == PO_JOIN else tuner(self)
+        self._tune = None if join.config.options.index == PO_JOIN else tuner(join)
+
+    def copy(self) -> JoinState:
+        """A state that goes its own way: nothing it does changes this one. O(segments)."""
+        other = copy.copy(self)
+        other.late = dict(self.late)
+        other.counters = replace(self.counters)
+        other.dropped = {side: list(self.dropped[side]) for side in SIDES}
+        other.stores = {side: self.stores[side].copy() for side in SIDES}
+        other._tune = None if self._tune is None else self._tune.copy()
+        return other
 
     def run(
         self, left: pa.RecordBatch | None, right: pa.RecordBatch | None, *, last: bool = False
@@ -186,7 +197,7 @@ class JoinState:
 
     def pairs(self, step: Step) -> Iterator[pa.RecordBatch]:
         """The output that a step's rows cause; they are stored when this is exhausted."""
-        marks: dict[int, Flags] = {}
+        marks: dict[object, Flags] = {}
         pairs = 0
         want_output = self.join.config.how not in ("semi", "anti")
         for meeting in step.meetings():
@@ -204,7 +215,7 @@ class JoinState:
         yield from self.commit(step, marks, pairs)
 
     def _settle(
-        self, side: Side, step: Step, found: Found, marks: dict[int, Flags]
+        self, side: Side, step: Step, found: Found, marks: dict[object, Flags]
     ) -> pa.RecordBatch | None:
         """Mark what has found a match; the rows to give out for it."""
         new_left: tuple[Block, NDArray[np.int32]] | None = None
@@ -214,7 +225,7 @@ class JoinState:
             if block.settled is None:
                 continue
             fresh = block is step.arrivals[of].block
-            flags = block.settled if fresh else marks.setdefault(id(block), block.settled.copy())
+            flags = block.settled if fresh else _marks_of(block, marks)
             if of == "l" and semi:
                 new_left = block, np.unique(rows[~flags[rows]])
             flags[rows] = True
@@ -231,14 +242,20 @@ class JoinState:
             if block.settled is None or not self.join.gives_unmatched(side):
                 continue
             rows = np.flatnonzero(~arrival.kept.matchable() & ~block.settled)
-            yield from self._unmatched(side, block, rows)
+            block.settled[rows] = True  # nobody else has this block yet
+            yield from self._give_alone(side, block, rows)
 
     def _unmatched(
+        self, side: Side, block: Block, rows: NDArray[np.intp], marks: dict[object, Flags]
+    ) -> Iterator[pa.RecordBatch]:
+        """Give stored rows out as unmatched; `marks` then says that they are settled."""
+        if rows.size:
+            _marks_of(block, marks)[rows] = True
+            yield from self._give_alone(side, block, rows)
+
+    def _give_alone(
         self, side: Side, block: Block, rows: NDArray[np.intp]
     ) -> Iterator[pa.RecordBatch]:
-        """Give rows out as unmatched, and mark them settled."""
-        assert block.settled is not None
-        block.settled[rows] = True
         step = self.join.config.options.chunk_rows
         for start in range(0, len(rows), step):
             chunk = rows[start : start + step].astype(np.int32)
@@ -246,21 +263,19 @@ class JoinState:
             yield self.join.layout.single(side, block.table, chunk)
 
     def commit(
-        self, step: Step, marks: dict[int, Flags] | None = None, pairs: int = 0
+        self, step: Step, marks: dict[object, Flags] | None = None, pairs: int = 0
     ) -> Iterator[pa.RecordBatch]:
         """Store a step's rows, now; gives the unmatched rows that leave a count window.
 
         An inner join has none of these, and what is given need not be taken. marks: of blocks whose
         rows have found matches, by their identity.
         """
-        marks = marks or {}
         for side in SIDES:
             arrival = step.arrivals[side]
-            for block in self.stores[side].blocks():
-                block.settled = marks.get(id(block), block.settled)
+            self.stores[side].set_marks(marks or {})
             self.stores[side].add(arrival.block, arrival.arrived)
             if self._tune is not None:
-                self._tune(side, len(arrival.kept))
+                self._tune(self, side, len(arrival.kept))
             if side == "l" or not self.join.config.self_join:
                 self.counters.late_rows += arrival.late
                 self.counters.null_times += arrival.null_times
@@ -281,12 +296,15 @@ class JoinState:
                 continue
             store = self.stores[side]
             first = window.first_visible(store.count)
+            marks: dict[object, Flags] = {}
             for block in store.blocks():
                 if block.arrivals.first >= first:
                     break
                 gone = int(block.arrivals.rows_before(np.array([first]))[0])
                 if gone and block.settled is not None:
-                    yield from self._unmatched(side, block, np.flatnonzero(~block.settled[:gone]))
+                    rows = np.flatnonzero(~block.settled[:gone])
+                    yield from self._unmatched(side, block, rows, marks)
+            store.set_marks(marks)
             store.drop_before(first)
 
     def expired(self, side: Side, last: int, newest: int | None) -> bool:
@@ -314,11 +332,13 @@ class JoinState:
         self.watermark = instant
         for side in SIDES:
             oldest = instant - clock.reach[side]
+            marks: dict[object, Flags] = {}
             for block in self.stores[side].blocks():
                 if block.settled is not None and self.join.gives_unmatched(side):
                     assert block.times is not None
                     rows = np.flatnonzero(~block.settled & (block.times < oldest))
-                    yield from self._unmatched(side, block, rows)
+                    yield from self._unmatched(side, block, rows, marks)
+            self.stores[side].set_marks(marks)
             self.stores[side].drop_older(oldest)
 
     def take_dropped(self) -> dict[Side, pa.RecordBatch]:
@@ -338,11 +358,21 @@ class JoinState:
         for side in SIDES:
             if not self.join.gives_unmatched(side):
                 continue
+            marks: dict[object, Flags] = {}
             for block in self.stores[side].blocks():
                 assert block.settled is not None
-                yield from self._unmatched(side, block, np.flatnonzero(~block.settled))
+                yield from self._unmatched(side, block, np.flatnonzero(~block.settled), marks)
+            self.stores[side].set_marks(marks)
 
     def close(self) -> None:
         """Wait for merges under way."""
         for store in self.stores.values():
             store.settle_merge(wait=True)
+
+
+def _marks_of(block: Block, marks: dict[object, Flags]) -> Flags:
+    """A stored block's marks to change: a copy, made once, that `Store.set_marks` puts in place."""
+    assert block.settled is not None
+    if block.identity not in marks:
+        marks[block.identity] = block.settled.copy()
+    return marks[block.identity]

@@ -1,9 +1,11 @@
-"""One side's stored rows: a mutable head and a chain of segments."""
+"""One side's stored rows: a head that grows and a chain of segments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import copy
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +17,7 @@ from thetajoin.engine.block import (
     KEYED,
     Block,
     Flags,
+    Index,
     concat_batches,
     merge_blocks,
     merged_settled,
@@ -54,11 +57,42 @@ class StoreConfig:
     window_rows: int | None = None
 
 
+class Merge:
+    """Neighbouring segments on their way to becoming one, on a thread of its own.
+
+    A merge only reads its parts, so one that fails, or whose thread stayed behind in the parent
+    process of a fork, is no loss: it is forgotten, and due again.
+    """
+
+    def __init__(self, parts: list[Block]) -> None:
+        """Begin. O(rows log rows), beside the caller."""
+        self.parts = parts
+        self.merged: Block | None = None
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="thetajoin-merge")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.merged = merge_blocks(self.parts)
+        except BaseException:  # most likely memory: the parts serve as well
+            self.merged = None
+
+    def runs(self, *, wait: bool) -> bool:
+        """Whether it is still under way; with `wait` it is not, afterwards."""
+        if self._process != os.getpid():
+            return False
+        if wait:
+            self._thread.join()
+        return self._thread.is_alive()
+
+
 class Store:
     """The rows of one side that later rows may still be paired with.
 
     New rows are made into a block first (`block_of`), which can be probed, and become part of the
-    store only on `add`: so an error in between changes nothing.
+    store only on `add`. What a store is made of never changes, only which parts it has; so a `copy`
+    goes its own way, and an error leaves the original as it was.
     """
 
     # Whether rows lie in immutable segments, which can be kept in files.
@@ -68,15 +102,20 @@ class Store:
         self.side = side
         self.config = config
         self.count = 0
-        self.merges = 0
+        self.merges = self.failed_merges = 0
         self.segments: list[Block] = []
         self.head: Block | None = None
         views = [part.views[side] for part in parts] if config.indexed else []
         self.shapes = [view.shape for view in views]
         self._stored = [view.stored for view in views]
         self._can_head = not any(dim.is_bytes for shape in self.shapes for dim in shape.dims)
-        self._merging: tuple[list[Block], Future[Block]] | None = None
-        self._executor: ThreadPoolExecutor | None = None
+        self._merging: Merge | None = None
+
+    def copy(self) -> Store:
+        """A store of the same rows; what happens to it leaves this one as it is. O(segments)."""
+        other = copy.copy(self)
+        other.segments = list(self.segments)
+        return other
 
     def blocks(self) -> list[Block]:
         """All blocks, oldest first; rows of a running merge are in the old ones."""
@@ -143,23 +182,26 @@ class Store:
         """Put a small block behind the head's rows; a full head becomes a segment."""
         if self.head is not None and self.head.rows + block.rows > self.config.head_rows:
             self._close_head()
+        before = [] if self.head is None else [self.head]
         if self.head is None:
-            heads = [Head(shape, self.config.head_rows) for shape in self.shapes]
-            self.head = Block(block.arrivals, block.table, heads, block.settled, block.times)
-            shift = 0
+            heads: Sequence[Index] = [Head(shape, self.config.head_rows) for shape in self.shapes]
         else:
-            shift = self.head.rows
-            both = [self.head, block]
-            self.head.arrivals = Arrivals.concat([self.head.arrivals, block.arrivals])
-            self.head.settled = merged_settled(both)
-            self.head.times = merged_times(both)
-            self.head.newest = max((b.newest for b in both if b.newest is not None), default=None)
-            self.head.table = concat_batches([self.head.table, block.table])
-        for head, new in zip(self.head.indexes, block.indexes, strict=True):
+            heads = self.head.indexes
+        shift = np.int32(sum(part.rows for part in before))
+        longer = []
+        for head, new in zip(heads, block.indexes, strict=True):
             assert isinstance(head, Head)
             assert isinstance(new, Head)
             keys, rid = new.rows()
-            head.append(keys, rid + np.int32(shift))
+            longer.append(head.appended(keys, rid + shift))
+        both = [*before, block]
+        self.head = Block(
+            Arrivals.concat([part.arrivals for part in both]),
+            concat_batches([part.table for part in both]),
+            longer,
+            merged_settled(both),
+            merged_times(both),
+        )
 
     def _close_head(self) -> None:
         if self.head is not None:
@@ -172,12 +214,15 @@ class Store:
             return
         while (due := self._due()) is not None:
             parts = self.segments[due[0] : due[1]]
-            if self.config.background:
-                if self._executor is None:
-                    self._executor = ThreadPoolExecutor(1, "thetajoin-merge")
-                self._merging = parts, self._executor.submit(merge_blocks, parts)
+            try:
+                if self.config.background:
+                    self._merging = Merge(parts)
+                    return
+                merged = merge_blocks(parts)
+            except Exception:  # memory, or threads: the parts serve as well, and are due again
+                self.failed_merges += 1
                 return
-            self._replace(parts, merge_blocks(parts))
+            self._replace(parts, merged)
 
     def _due(self) -> tuple[int, int] | None:
         """The segments to merge next."""
@@ -191,24 +236,32 @@ class Store:
 
     def settle_merge(self, *, wait: bool) -> None:
         """Put a finished merge in place; with `wait`, finish it first."""
-        if self._merging is None:
-            return
-        parts, future = self._merging
-        if not wait and not future.done():
+        merge = self._merging
+        if merge is None or merge.runs(wait=wait):
             return
         self._merging = None
-        self._replace(parts, future.result())
+        if merge.merged is None:
+            self.failed_merges += 1
+        else:
+            self._replace(merge.parts, merge.merged)
 
     def _replace(self, parts: list[Block], merged: Block) -> None:
         """Swap merged blocks in, with the marks made since; not if some have expired meanwhile."""
-        start = next((i for i, s in enumerate(self.segments) if s is parts[0]), None)
-        if start is None or any(
-            a is not b for a, b in zip(parts, self.segments[start:], strict=False)
-        ):
+        wanted = [part.identity for part in parts]
+        held = [segment.identity for segment in self.segments]
+        start = held.index(wanted[0]) if wanted[0] in held else 0
+        end = start + len(parts)
+        if held[start:end] != wanted:
             return
-        merged.settled = merged_settled(parts)
-        self.segments[start : start + len(parts)] = [merged]
+        now = merged.with_marks(merged_settled(self.segments[start:end]))
+        self.segments = [*self.segments[:start], now, *self.segments[end:]]
         self.merges += 1
+
+    def set_marks(self, marks: Mapping[object, Flags]) -> None:
+        """Give blocks other marks, by their identity."""
+        self.segments = with_marks(self.segments, marks)
+        if self.head is not None:
+            (self.head,) = with_marks([self.head], marks)
 
     def settled_of(self, first: int, last: int) -> Flags:
         """The marks of rows with these arrival numbers and those between."""
@@ -249,3 +302,10 @@ class Store:
             assert at is None or block.arrivals.first > at
             at = block.arrivals.last
         assert at is None or at < self.count
+
+
+def with_marks(blocks: list[Block], marks: Mapping[object, Flags]) -> list[Block]:
+    """Blocks, some of them with other marks, by their identity."""
+    if not marks:
+        return blocks
+    return [b.with_marks(marks[b.identity]) if b.identity in marks else b for b in blocks]

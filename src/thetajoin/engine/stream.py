@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -25,9 +24,10 @@ from thetajoin.engine.nearest_state import new_state
 from thetajoin.engine.options import Options
 from thetajoin.engine.parts import SIDES
 from thetajoin.engine.restore import check_pending, read, refusing
-from thetajoin.engine.serial import serial
+from thetajoin.engine.serial import ForgottenError, atomic, serial
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, WindowError, enough_memory
+from thetajoin.kernels.threads import new_lock
 from thetajoin.predicate import condition_text
 from thetajoin.window.windows import TimeWindow, Window, window_from_dict
 
@@ -43,6 +43,7 @@ class StreamStats:
     late_rows, null_times: rows dropped as older than the watermark, rows without an event time.
     window_left, window_right: rows held.
     segments, merges, index_bytes: immutable parts, merges done, memory of the indexes.
+    failed_merges: merges that ran out of memory, say; their parts go on serving, and are due again.
     """
 
     left_rows: int
@@ -56,6 +57,7 @@ class StreamStats:
     segments: int
     merges: int
     index_bytes: int
+    failed_merges: int = 0
 
 
 class LateRows(NamedTuple):
@@ -63,6 +65,22 @@ class LateRows(NamedTuple):
 
     left: pa.Table
     right: pa.Table
+
+
+@dataclass(frozen=True)
+class _Now:
+    """Everything about a StreamJoin that its calls change.
+
+    early: rows and watermarks that wait until both sides' schemas are known.
+    state: the join, from then on; it is copied before it is changed.
+    pending: output that has no call yet to come out of.
+    """
+
+    schemas: Mapping[str, pa.Schema | None]
+    early: tuple[tuple[str, Any], ...] = ()
+    state: JoinState | None = None
+    pending: tuple[pa.RecordBatch, ...] = ()
+    finished: bool = False
 
 
 def _check_keeps(keep_late: object, window: Window) -> bool:
@@ -92,6 +110,9 @@ class StreamJoin:
 
     Several threads may use one join: its methods wait for each other, so pushes are taken in one
     after another, in no particular order, and each pair comes out of exactly one of them.
+
+    Every call happens whole or not at all: after an error, Ctrl-C included, the join is as it was
+    before, and the same call can be made again.
 
     Args:
         on: the condition, as for `thetajoin.join`.
@@ -224,7 +245,7 @@ class StreamJoin:
         indicator: str | None = None,
         keep_late: bool = False,
     ) -> None:
-        self._lock = threading.RLock()
+        self._lock = new_lock(self)
         self._on, self._how, self._window, self._order_by = on, how, window, order_by
         self._nearest = nearest
         self._keep_late = _check_keeps(keep_late, window)
@@ -233,21 +254,18 @@ class StreamJoin:
         self._indicator = None if indicator is None else check_indicator(indicator, how, ())
         self._options = Options.parse(options)
         left, right = schemas
-        self._schemas: dict[str, pa.Schema | None] = {
-            "left": check_given_schema(left, "left"),
-            "right": check_given_schema(right, "right"),
-        }
-        self._early: list[tuple[str, Any]] = []
-        self._state: JoinState | None = None
-        self._pending: list[pa.RecordBatch] = []
-        self._finished = False
+        self._now = _Now(
+            {"left": check_given_schema(left, "left"), "right": check_given_schema(right, "right")}
+        )
         if left is not None and right is not None:
-            self._state = self._make_state(left, right)[0]
+            self._now = self._opened(left, right)
 
-    def _make_state(
-        self, left: pa.Schema, right: pa.Schema
-    ) -> tuple[JoinState, list[pa.RecordBatch]]:
-        """The join itself, and the output of what had to wait for it."""
+    @property
+    def _state(self) -> JoinState | None:
+        return self._now.state
+
+    def _opened(self, left: pa.Schema, right: pa.Schema) -> _Now:
+        """The join as both schemas are known, with the output of what had to wait for that."""
         config = JoinConfig(
             self._on,
             left,
@@ -263,16 +281,18 @@ class StreamJoin:
         state = new_state(CompiledJoin(config))
         state.keeps_late = self._keep_late
         output: list[pa.RecordBatch] = []
-        for at, (what, value) in enumerate(self._early):
+        early = self._now.early
+        for at, (what, value) in enumerate(early):
             if what == "watermark":
                 try:
                     output += state.advance(value)
-                except WindowError:
-                    del self._early[at]  # refused as late as it is, and not again
-                    raise
+                except WindowError as error:  # refused as late as it is, and not again
+                    others = (*early[:at], *early[at + 1 :])
+                    raise ForgottenError(replace(self._now, early=others), error) from None
             else:
                 output += state.run(*((value, None) if what == "left" else (None, value)))
-        return state, output
+        schemas = {"left": left, "right": right}
+        return _Now(schemas, state=state, pending=(*self._now.pending, *output))
 
     @property
     @serial
@@ -280,7 +300,7 @@ class StreamJoin:
         """The output's schema, once both inputs' are known."""
         return None if self._state is None else self._state.join.layout.schema
 
-    @serial
+    @atomic
     @enough_memory(LESS)
     def push(self, left: Any = None, right: Any = None) -> pa.Table:
         """Take the next micro-batch of either or both sides and return the new matches.
@@ -299,31 +319,32 @@ class StreamJoin:
         given = {"left": left, "right": right}
         batches: dict[str, pa.RecordBatch | None] = {"left": None, "right": None}
         batches |= all_taken_in({name: table for name, table in given.items() if table is not None})
-        if self._state is None:
-            return self._push_early(batches)
-        output = list(self._state.run(batches["left"], batches["right"]))
-        pending, self._pending = self._pending, []
-        return self._state.join.layout.table([*pending, *output])
+        now = self._now if self._now.state is not None else self._learn(batches)
+        if now.state is None:
+            self._now = now
+            return pa.table({})
+        state = now.state.copy()
+        output = list(state.run(batches["left"], batches["right"]))
+        table = state.join.layout.table([*now.pending, *output])
+        self._now = replace(now, state=state, pending=())
+        return table
 
-    def _push_early(self, batches: dict[str, pa.RecordBatch | None]) -> pa.Table:
-        """Before both schemas are known, rows wait in the order they came."""
-        schemas = dict(self._schemas)
+    def _learn(self, batches: dict[str, pa.RecordBatch | None]) -> _Now:
+        """Take in the schemas of first rows; the rows wait, if one side's is still unknown."""
+        schemas = dict(self._now.schemas)
         for name, batch in batches.items():
             known = schemas[name]
             if batch is not None:
                 schemas[name] = batch.schema if known is None else known
                 conform(batch, schemas[name], "l" if name == "left" else "r")
         left, right = schemas["left"], schemas["right"]
-        if left is None or right is None:
-            self._schemas = schemas
-            self._early += [(name, batch) for name, batch in batches.items() if batch is not None]
-            return pa.table({})
-        state, pending = self._make_state(left, right)
-        output = list(state.run(batches["left"], batches["right"]))
-        self._state, self._schemas, self._early = state, schemas, []
-        return state.join.layout.table([*pending, *output])
+        if left is not None and right is not None:
+            return self._opened(left, right)
+        rows = [(name, batch) for name, batch in batches.items() if batch is not None]
+        return replace(self._now, schemas=schemas, early=(*self._now.early, *rows))
 
-    @serial
+    @atomic
+    @enough_memory(LESS)
     def advance(self, watermark: Any) -> None:
         """Move event time to `watermark`: no row older than it will be taken in any more.
 
@@ -338,12 +359,16 @@ class StreamJoin:
         self._check_open()
         if not isinstance(self._window, TimeWindow):
             raise WindowError("advance() moves event time: the join needs a TimeWindow for that")
-        if self._state is None:
-            self._early.append(("watermark", watermark))
-        else:
-            self._pending += list(self._state.advance(watermark))
+        now = self._now
+        if now.state is None:
+            self._now = replace(now, early=(*now.early, ("watermark", watermark)))
+            return
+        state = now.state.copy()
+        pending = (*now.pending, *state.advance(watermark))
+        self._now = replace(now, state=state, pending=pending)
 
-    @serial
+    @atomic
+    @enough_memory(LESS)
     def take_late(self) -> LateRows:
         """The rows that came behind the watermark since this was last called.
 
@@ -362,41 +387,44 @@ class StreamJoin:
         if not self._keep_late:
             raise OptionError("late rows were not kept: make the join with keep_late=True")
         if self._state is None:
-            schemas = (self._schemas[name] or pa.schema([]) for name in ("left", "right"))
+            schemas = (self._now.schemas[name] or pa.schema([]) for name in ("left", "right"))
             return LateRows(*(schema.empty_table() for schema in schemas))
-        taken = self._state.take_dropped()
-        return LateRows(*(pa.Table.from_batches([taken[side]]) for side in SIDES))
+        state = self._state.copy()
+        taken = state.take_dropped()
+        late = LateRows(*(pa.Table.from_batches([taken[side]]) for side in SIDES))
+        self._now = replace(self._now, state=state)
+        return late
 
-    @serial
+    @atomic
     @enough_memory(LESS)
     def finish(self) -> pa.Table:
         """End both streams and return the unmatched rows that outer and anti joins still hold."""
         self._check_open()
-        if self._state is None:
-            left, right = self._schemas["left"], self._schemas["right"]
-            if left is None or right is None:
-                return self._finish_early()
-            self._state, self._pending = self._make_state(left, right)
-        self._finished = True
-        pending, self._pending = self._pending, []
-        return self._state.join.layout.table([*pending, *self._state.finish()])
+        now = self._now
+        if now.state is None:
+            table = self._finish_early()
+            self._now = replace(now, finished=True)
+            return table
+        state = now.state.copy()
+        table = state.join.layout.table([*now.pending, *state.finish()])
+        self._now = replace(now, state=state, pending=(), finished=True)
+        return table
 
     def _finish_early(self) -> pa.Table:
         """One side never came and its columns are unknown: fine unless unmatched rows need them."""
-        missing = "left" if self._schemas["left"] is None else "right"
-        lefts = [batch for what, batch in self._early if what == "left"]
-        if self._how == "anti" and len(lefts) == len(self._early) and lefts:
-            self._finished = True
+        early = self._now.early
+        missing = "left" if self._now.schemas["left"] is None else "right"
+        lefts = [batch for what, batch in early if what == "left"]
+        if self._how == "anti" and len(lefts) == len(early) and lefts:
             return pa.Table.from_batches(lefts)
-        if self._how in ("left", "right", "full", "anti") and self._early:
+        if self._how in ("left", "right", "full", "anti") and early:
             raise SchemaError(
                 f"the {missing} input never came, so its columns are unknown: pass {missing}_schema"
             )
-        self._finished = True
         return pa.table({})
 
     def _check_open(self) -> None:
-        if self._finished:
+        if self._now.finished:
             raise ThetaJoinError("this join was finished: make a new StreamJoin for more rows")
 
     @property
@@ -406,7 +434,7 @@ class StreamJoin:
         state = self._state
         if state is None:
             rows = {"left": 0, "right": 0, "watermark": 0}
-            for what, value in self._early:
+            for what, value in self._now.early:
                 rows[what] += value.num_rows if what != "watermark" else 0
             held = rows["left"], rows["right"]
             return StreamStats(*held, 0, 0, 0, 0, *held, 0, 0, 0)
@@ -424,6 +452,7 @@ class StreamJoin:
             segments=len(left.segments) + len(right.segments),
             merges=left.merges + right.merges,
             index_bytes=left.index_bytes + right.index_bytes,
+            failed_merges=left.failed_merges + right.failed_merges,
         )
 
     @serial
@@ -446,9 +475,9 @@ class StreamJoin:
                 "keep_late": self._keep_late,
                 "options": asdict(self._options),
             },
-            schemas=self._schemas,
-            early=self._early,
-            pending=self._pending,
+            schemas=dict(self._now.schemas),
+            early=list(self._now.early),
+            pending=list(self._now.pending),
         )
         return snapshots.write(saved, self._state)
 
@@ -485,7 +514,7 @@ class StreamJoin:
                 config.get("indicator"),
                 config.get("keep_late", False),
             )
-            join._early, join._pending = saved.early, saved.pending
+            join._now = replace(join._now, early=tuple(saved.early), pending=tuple(saved.pending))
             if join._state is not None:
                 check_pending(saved.pending, join._state.join.layout.schema)
                 fill(join._state)

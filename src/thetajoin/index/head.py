@@ -7,6 +7,7 @@ faster than any tree (`bench structures`), and an insertion is an append.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,7 +21,10 @@ from thetajoin.kernels import emit
 
 
 class Head:
-    """Keys of the newest rows, appended; at most `capacity` of them."""
+    """Keys of the newest rows, appended; at most `capacity` of them.
+
+    A head and what `appended` makes of it share their arrays: each looks at its first `size` rows.
+    """
 
     def __init__(self, shape: Shape, capacity: int) -> None:
         """An empty head. Keys that need a dictionary cannot be held here."""
@@ -43,6 +47,15 @@ class Head:
             self.keys[at, self.size : end] = key
         self.rid[self.size : end] = rid
         self.size = end
+
+    def appended(self, keys: list[Int64], rid: NDArray[np.int32]) -> Head:
+        """A head with these rows as well; this one stays as it is. O(rows).
+
+        Only one of the heads made from this one may be used: they lie in the same place.
+        """
+        longer = copy.copy(self)
+        longer.append(keys, rid)
+        return longer
 
     def clear(self) -> None:
         """Forget all rows."""

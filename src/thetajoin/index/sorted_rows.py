@@ -6,7 +6,6 @@ the permutation from that order to the primary one (Algorithm 2).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Self
@@ -28,7 +27,7 @@ from thetajoin.kernels.order import (
     with_ties_by,
 )
 from thetajoin.kernels.runs import RunTable, count_distinct, rises_in_runs, run_table, same_in_runs
-from thetajoin.kernels.threads import ALONE, Mapper
+from thetajoin.kernels.threads import ALONE, Mapper, new_lock
 from thetajoin.limits import limits
 
 NO_KEYS: Int64 = np.zeros(0, np.int64)
@@ -90,7 +89,7 @@ class SortedRows:
         self.columns = np.empty((len(shape.tested), self.size), np.int64)
         self.sorted: dict[int, Int64] = {}
         self.perm: dict[int, Int32] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self.rid: Int32 = gather(rid, by_primary, mapper)
         for at, dim in enumerate(shape.tested):
             gather_all(values[dim], by_primary, self.columns[at], mapper)
@@ -161,7 +160,7 @@ class SortedRows:
             Dictionary(named[f"offsets {dim}"], named[f"data {dim}"]) if spec.is_bytes else None
             for dim, spec in enumerate(shape.dims)
         ]
-        index._lock = threading.Lock()
+        index._lock = new_lock(index)
         index._measure()
         return index
 
@@ -220,7 +219,8 @@ class SortedRows:
         """The permutation from a further key's order to the primary one, and the sorted values."""
         with self._lock:
             if dim not in self.perm:
-                self.perm[dim], self.sorted[dim] = self._ordered(dim, mapper)
+                perm, ordered = self._ordered(dim, mapper)
+                self.sorted[dim], self.perm[dim] = ordered, perm
             return self.perm[dim], self.sorted[dim]
 
     def _ordered(self, dim: int, mapper: Mapper = ALONE) -> tuple[Int32, Int64]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -51,3 +54,24 @@ def threaded(threads: int) -> Iterator[Mapper]:
         return
     with ThreadPoolExecutor(threads) as pool:
         yield Mapper(pool, threads)
+
+
+_with_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def new_lock(owner: object) -> threading.RLock:
+    """A lock for an object's `_lock`; in the child of a fork it gets another, which is free.
+
+    The thread that held the lock in the parent is not there to release it.
+    """
+    _with_locks.add(owner)
+    return threading.RLock()
+
+
+def _renew_locks() -> None:
+    for owner in list(_with_locks):
+        owner._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)

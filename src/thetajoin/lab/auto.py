@@ -7,8 +7,7 @@ side to another structure where the cost model expects a clear gain.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -130,14 +129,21 @@ def reach_of(view: View, stored: PartRows, probes: PartRows) -> tuple[float, boo
     return float(np.maximum(inside, 0).mean() / rows.size), growing
 
 
-def tuner(state: JoinState) -> Callable[[Side, int], None] | None:
+class Tuner:
     """What a join under ``index="auto"`` calls when it has taken rows of a side in."""
-    if state.join.config.options.index != AUTO:
-        return None
-    watches = {side: Watch() for side in SIDES}
 
-    def tune(side: Side, rows: int) -> None:
-        watch, store = watches[side], state.stores[side]
+    def __init__(self) -> None:
+        self._watches: dict[Side, Watch] = {side: Watch() for side in SIDES}
+
+    def copy(self) -> Tuner:
+        """A tuner that has seen the same and goes its own way."""
+        other = Tuner()
+        other._watches = {side: replace(watch) for side, watch in self._watches.items()}
+        return other
+
+    def __call__(self, state: JoinState, side: Side, rows: int) -> None:
+        """Move a side's rows to another structure if that is due."""
+        watch, store = self._watches[side], state.stores[side]
         watch.see(rows)
         if not watch.due(store):
             return
@@ -145,8 +151,6 @@ def tuner(state: JoinState) -> Callable[[Side, int], None] | None:
         name = watch.decide(store, views, *look(store, state.stores[OTHER[side]], state.join.parts))
         if name is not None:
             state.stores[side] = moved(state.join, store, name)
-
-    return tune
 
 
 def moved(join: CompiledJoin, store: Store, name: str) -> Store:
@@ -156,8 +160,7 @@ def moved(join: CompiledJoin, store: Store, name: str) -> Store:
     for block in store.blocks():
         batch = make_batch(block.table, store.side, join.parts, list(block.table.schema.names))
         block_there = new.block_of(batch, block.times, arrivals=block.arrivals)
-        block_there.settled = block.settled
-        new.add(block_there)
+        new.add(block_there.with_marks(block.settled))
     new.count, new.merges = store.count, store.merges
     return new
 

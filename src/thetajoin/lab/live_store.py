@@ -6,7 +6,8 @@ probe asks the structures once, and what they find is dealt out to the pieces th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -17,13 +18,14 @@ from numpy.typing import NDArray
 from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.block import (
     Block,
+    Flags,
     concat_batches,
     merged_settled,
     merged_times,
 )
 from thetajoin.engine.parts import Part, Side
 from thetajoin.engine.rows import KeyedBatch, make_batch
-from thetajoin.engine.store import Store, StoreConfig
+from thetajoin.engine.store import Store, StoreConfig, with_marks
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.index.po_join import PoJoin
@@ -80,8 +82,20 @@ class AllPieces(Block):
         yield gathered, dealt[0], np.arange(probes.size, dtype=np.int32)
 
 
+@dataclass
+class Filled:
+    """Structures, and which state of a store's rows they hold: None while they are changed."""
+
+    structures: list[Structure]
+    of: object | None
+
+
 class LiveStore(Store):
-    """The rows of one side, indexed by structures that change with every batch."""
+    """The rows of one side, indexed by structures that change with every batch.
+
+    A store and its copies share the structures, which only the newest of them fits. Should another
+    be used after all, because a step failed, it fills structures of its own from its pieces.
+    """
 
     has_segments = False
 
@@ -90,7 +104,31 @@ class LiveStore(Store):
         self.pieces: list[Block] = []
         self._parts = parts
         self.first = self._next = 0
-        self.structures = self._empty()
+        self._version = object()
+        self._filled = Filled(self._empty(), self._version)
+
+    def copy(self) -> LiveStore:
+        """A store of the same rows; what happens to it leaves this one's rows as they are."""
+        other = super().copy()
+        assert isinstance(other, LiveStore)
+        other.pieces = list(self.pieces)
+        return other
+
+    @property
+    def structures(self) -> list[Structure]:
+        """The structures with this store's rows in them."""
+        if self._filled.of is not self._version:
+            self._renumber()
+        return self._filled.structures
+
+    def _changing(self) -> list[Structure]:
+        """The structures to change; `_changed` must follow."""
+        structures = self.structures
+        self._filled.of = None
+        return structures
+
+    def _changed(self) -> None:
+        self._version = self._filled.of = object()
 
     def _empty(self) -> list[Structure]:
         name, window = self.config.index, self.config.window_rows
@@ -141,14 +179,16 @@ class LiveStore(Store):
             return
         indexes, block.indexes = block.indexes, []
         if indexes and all(isinstance(index, Structure) for index in indexes) and not self.pieces:
-            self.structures, self.first, self._next = indexes, 0, 0  # type: ignore[assignment]
+            self._filled = Filled(indexes, None)  # type: ignore[arg-type]
+            self.first = self._next = 0
         else:
             if self._next + block.rows > LARGEST:
                 self._renumber()
-            for structure, index in zip(self.structures, indexes, strict=False):
+            for structure, index in zip(self._changing(), indexes, strict=False):
                 keys, rid = _rows_of(index)
                 structure.insert(keys, rid + np.int32(self._next))
         self._next += block.rows
+        self._changed()
         self.pieces.append(block)
         self._join_pieces()
 
@@ -178,17 +218,20 @@ class LiveStore(Store):
 
     def _renumber(self) -> None:
         """Fill new structures from the rows held, numbered from 0."""
-        self.structures = self._empty()
+        structures = self._empty()
         self.first = self._next = 0
         for piece in self.pieces:
             names = list(piece.table.schema.names)
             batch = make_batch(piece.table, self.side, self._parts, names)
-            for structure, stored, part in zip(
-                self.structures, self._stored, batch.parts, strict=True
-            ):
+            for structure, stored, part in zip(structures, self._stored, batch.parts, strict=True):
                 keys = [_integers(part.keys[key]) for key in stored]
                 structure.insert(keys, part.rows + np.int32(self._next))
             self._next += piece.rows
+        self._filled = Filled(structures, self._version)
+
+    def set_marks(self, marks: Mapping[object, Flags]) -> None:
+        """Give pieces other marks, by their identity."""
+        self.pieces = with_marks(self.pieces, marks)
 
     def drop_before(self, first: int) -> None:
         """Expire rows with an arrival number below `first`; drop pieces that have none left."""
@@ -210,14 +253,16 @@ class LiveStore(Store):
 
     def _expire(self, gone: int) -> None:
         """The oldest `gone` rows have left the window."""
-        for structure in self.structures:
+        structures = self._changing()
+        for structure in structures:
             structure.expire(self.first + gone)
         while self.pieces and self.pieces[0].rows <= gone:
             gone -= self.pieces[0].rows
             self.first += self.pieces[0].rows
             del self.pieces[0]
-        for structure in self.structures:
+        for structure in structures:
             structure.base = self.first
+        self._changed()
 
     def _check(self) -> None:
         """Verify the structures, and that pieces follow each other without overlap."""

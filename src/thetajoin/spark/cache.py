@@ -83,7 +83,7 @@ class SegmentCache:
     def __init__(self, label: str, unit: int, before: SegmentCache | None = None) -> None:
         """`before`: what this worker had of the same unit; its segments need not be read again."""
         self.folder = cache_root() / f"{PREFIX}{label}" / str(unit)
-        self._names: dict[int, tuple[Block, str]] = {}
+        self._names: dict[object, tuple[Block, str]] = {}
         had = () if before is None else before._names.values()
         self._had = {name: block for block, name in had}
         self._broken = False
@@ -179,21 +179,20 @@ class SegmentCache:
 
     def _file_of(self, block: Block) -> str:
         """The block's file, written if it has none, or if it was taken for an idle join's."""
-        if self._has(block) and (self.folder / self._names[id(block)][1]).exists():
-            return self._names[id(block)][1]
+        if self._has(block) and (self.folder / self._names[block.identity][1]).exists():
+            return self._names[block.identity][1]
         return write_block(self.folder, block)
 
     def _has(self, block: Block) -> bool:
         """Whether a block was written to a file, and is on mapped memory."""
-        known = self._names.get(id(block))
-        return known is not None and known[0] is block
+        return block.identity in self._names
 
     def _mapped(self, name: str, block: Block, state: JoinState, side: Any) -> Block:
         """The block on mapped memory, so that all workers of the host share its pages."""
-        if self._has(block) and self._names[id(block)][1] == name:
+        if self._has(block) and self._names[block.identity][1] == name:
             return block
-        mapped = self._read(name, state, side)
-        mapped.settled, mapped.derived = block.settled, block.derived
+        mapped = self._read(name, state, side).with_marks(block.settled)
+        mapped.derived = block.derived
         return mapped
 
     def _read(self, name: str, state: JoinState, side: Any) -> Block:
@@ -203,8 +202,8 @@ class SegmentCache:
             preserved = store.config.preserved
             block = read_block(self.folder / name, store.shapes, preserved=preserved)
         elif block.settled is not None:
-            block.settled = np.zeros(block.rows, np.bool_)
-        self._names[id(block)] = block, name
+            block = block.with_marks(np.zeros(block.rows, np.bool_))
+        self._names[block.identity] = block, name
         return block
 
     def load(self, token: str, state: JoinState) -> bool:
