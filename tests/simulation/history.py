@@ -58,7 +58,12 @@ class Outcome:
         )
 
 
-def run_history(seed: int, folder: Path, settings: Settings | None = None) -> Outcome:
+def run_history(
+    seed: int,
+    folder: Path,
+    settings: Settings | None = None,
+    kind: type[Cluster] = Cluster,
+) -> Outcome:
     """Draw, run and judge the history of a seed; the folder is for its files."""
     rng = Random(seed)
     join = draw_join(rng)
@@ -67,7 +72,8 @@ def run_history(seed: int, folder: Path, settings: Settings | None = None) -> Ou
     root = folder / f"history-{seed}"
     root.mkdir(parents=True)
     try:
-        _run(outcome, batches, World(rng, root), settings or Settings(reuse=rng.random() < 0.85))
+        settings = settings or Settings(reuse=rng.random() < 0.85)
+        _run(outcome, batches, World(rng, root), settings, kind)
     except Exception as error:
         outcome.wrong = f"{type(error).__name__}: {error}".splitlines()[0]
         outcome.evidence = traceback.format_exc()
@@ -76,7 +82,13 @@ def run_history(seed: int, folder: Path, settings: Settings | None = None) -> Ou
     return outcome
 
 
-def _run(outcome: Outcome, batches: list[MicroBatch], world: World, settings: Settings) -> None:
+def _run(
+    outcome: Outcome,
+    batches: list[MicroBatch],
+    world: World,
+    settings: Settings,
+    kind: type[Cluster],
+) -> None:
     join = outcome.join
     outcome.faults = world.faults
     # Few rows are written anew, cut into parts and put into files as if they were many.
@@ -86,9 +98,9 @@ def _run(outcome: Outcome, batches: list[MicroBatch], world: World, settings: Se
     with world, warnings.catch_warnings(), changed(**world.rng.choice((drawn, {}))):
         warnings.simplefilter("ignore")  # of a disk that is full
         world.reuse(settings.reuse)
-        kind = Totals if join.totals else JoinUnit
+        unit = Totals if join.totals else JoinUnit
         following = tuple(join.routings[1:])
-        cluster = Cluster(world, unit_spec(join), kind, settings, following=following)
+        cluster = kind(world, unit_spec(join), unit, settings, following=following)
         for batch in batches:
             cluster.run(batch)
     world.count("disk full at a write", world.disk.full)

@@ -41,8 +41,7 @@ def serial(method: Callable[Concatenate[L, P], R]) -> Callable[Concatenate[L, P]
 
     @functools.wraps(method)
     def one_at_a_time(self: L, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._lock:
-            return method(self, *args, **kwargs)
+        with self._lock: return method(self, *args, **kwargs)  # noqa: E701  # fmt: skip
 
     return one_at_a_time
 
@@ -68,7 +67,7 @@ def atomic(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P]
 
     @functools.wraps(method)
     def one_at_a_time(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        # On one line, so that nothing can be interrupted between the result and the caller's line.
+        # On one line, as above, so that nothing is interrupted between the result and the caller.
         with self._lock: return whole_or_not(self, *args, **kwargs)  # noqa: E701  # fmt: skip
 
     return one_at_a_time
