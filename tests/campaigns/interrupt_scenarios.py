@@ -62,9 +62,7 @@ class Scenario:
         if isinstance(result, bytes):
             again = type(operator).restore(result)
             following = [call for call in self.calls[at + 1 :] if call.method != "snapshot"]
-            return Counter(
-                row for call in following for row in rows_of(call.on(again)).elements()
-            )
+            return Counter(row for call in following for row in rows_of(call.on(again)).elements())
         return rows_of(result)
 
 
@@ -149,12 +147,12 @@ def _key(row: naive.Row | None, schema: pa.Schema) -> tuple[Any, ...]:
     return tuple(None if row is None else plain(row[name]) for name in schema.names)
 
 
-def _compare_pairs(made: list[Any], how: str, window: Any, order_by: Any, results: list[Any]) -> str:
+def _compare_pairs(
+    made: list[Any], how: str, window: Any, order_by: Any, results: list[Any]
+) -> str:
     naively = naive.naive_stream(made, MATCHES, how=how, window=window, order_by=order_by)
     alone = how in ("semi", "anti")
-    wanted = Counter(
-        (*_key(l, LEFT), *(() if alone else _key(r, RIGHT))) for l, r in naively.rows
-    )
+    wanted = Counter((*_key(l, LEFT), *(() if alone else _key(r, RIGHT))) for l, r in naively.rows)
     got: Counter[Any] = sum((r for r in results if isinstance(r, Counter)), Counter())
     got = Counter({row: n for row, n in got.items() if row[0] not in ("left", "right")})
     if got != wanted:

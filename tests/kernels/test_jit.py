@@ -51,11 +51,56 @@ def test_few_rows_are_joined_without_numba_and_alike():
     assert said["plain"] == said["compiled"]
 
 
+AFTER = """
+import random, sys
+import pyarrow as pa, thetajoin as tj
+from thetajoin.kernels import jit
+jit._left = 100.0
+rng = random.Random(1)
+large = pa.table({name: [rng.randrange(10**6) for _ in range(5000)] for name in "ab"})
+few = pa.table({"a": [1, 2, 3], "b": [3, 1, 2]})
+on = "l.a < r.a AND l.b > r.b AND l.a + 50000 > r.a"
+calls = {
+    "join": lambda t: tj.join(t, t, on),
+    "nearest": lambda t: tj.nearest(t, t, key="a", on="l.b > r.b"),
+    "join_agg": lambda t: tj.join_agg(t, t, on, group_by="l.a", aggs={"n": "count(*)"}),
+    "push": lambda t: tj.StreamJoin(on, window=tj.FullHistory()).push(t, t),
+}
+calls[sys.argv[1]](large)
+print([sorted(map(repr, call(few).to_pylist())) for call in calls.values()])
+"""
+
+
+def test_few_rows_after_many_give_what_they_give_alone():
+    said = set()
+    for first in ("join", "nearest", "join_agg", "push"):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", AFTER, first],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ,
+        )
+        assert done.returncode == 0, done.stderr
+        said.add(done.stdout)
+    assert len(said) == 1
+
+
+def test_a_thread_that_runs_kernels_as_python_meets_no_compiled_one(monkeypatch):
+    monkeypatch.setattr(jit, "_left", 1.0)
+    monkeypatch.setattr(jit, "_loaded", False)
+    kernel = make([])
+    with jit.few_rows(1):
+        kernel.compiled()  # as another thread may, in the middle
+        assert kernel(1) == "plain"
+    assert kernel(1) == "compiled"
+
+
 def make(calls: list[str]) -> jit.Kernel:
     def plain(x):
         return "plain"
 
-    def compiled():
+    def compiled(function):
         calls.append("made")
         return lambda x: "compiled"
 
@@ -64,6 +109,7 @@ def make(calls: list[str]) -> jit.Kernel:
 
 def test_a_kernel_is_plain_for_few_rows_until_it_has_been_compiled(monkeypatch):
     monkeypatch.setattr(jit, "_left", 1.0)
+    monkeypatch.setattr(jit, "_loaded", False)
     made: list[str] = []
     kernel = make(made)
     with jit.few_rows(jit.FEW_ROWS):
@@ -77,6 +123,7 @@ def test_a_kernel_is_plain_for_few_rows_until_it_has_been_compiled(monkeypatch):
 
 def test_patience_ends(monkeypatch):
     monkeypatch.setattr(jit, "_left", 1e-9)
+    monkeypatch.setattr(jit, "_loaded", False)
     with jit.few_rows(1):
         assert make([])(1) == "plain"
         sum(range(100_000))
@@ -86,6 +133,7 @@ def test_patience_ends(monkeypatch):
 
 def test_an_error_does_not_leave_kernels_plain(monkeypatch):
     monkeypatch.setattr(jit, "_left", 1.0)
+    monkeypatch.setattr(jit, "_loaded", False)
     with pytest.raises(ValueError, match="inside"), jit.few_rows(1):
         raise ValueError("inside")
     assert make([])(1) == "compiled"

@@ -1,7 +1,9 @@
 """How kernels are compiled, and the machine instructions numba does not offer.
 
 Importing numba takes longer than most joins, so it is put off until a kernel must be fast. Until
-then tables of a few rows are joined by running the kernels as the Python functions they are.
+then tables of a few rows are joined by running the kernels as the Python functions they are. The
+two never meet: a thread that runs kernels as Python runs all of them so, and what numba compiles
+are copies of the functions, with compiled callees among their globals and not among the module's.
 With ``NUMBA_DISABLE_JIT=1`` that is all they ever are, which is how the tests step through them.
 """
 
@@ -13,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, update_wrapper
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -34,15 +36,28 @@ class _Plain(threading.local):
 
 _plain = _Plain()
 _left = PATIENCE
+_loaded = False
+
+
+def _renew_lock() -> None:
+    """In the child of a fork, the thread that was compiling is not there to release the lock."""
+    global _making
+    _making = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Kernel:
     """A function that numba compiles at its first call, together with the kernels it calls.
 
-    `make` gives what numba compiles, or has a name for: a dispatcher or an intrinsic.
+    `make` gives what numba compiles of a function, or has a name for: a dispatcher or an intrinsic.
     """
 
-    def __init__(self, function: Callable[..., Any], make: Callable[[], Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], make: Callable[[Callable[..., Any]], Any]
+    ) -> None:
         update_wrapper(self, function)
         self.py_func = function
         self._make = make
@@ -50,37 +65,49 @@ class Kernel:
 
     def __call__(self, *args: Any) -> Any:
         """Call what has been compiled, after compiling it if need be."""
+        if _plain.on:
+            return self.py_func(*args)
         compiled = self._compiled
         if compiled is None:
-            if _plain.on:
-                return self.py_func(*args)
             compiled = self.compiled()
         return compiled(*args)
 
     def compiled(self) -> Any:
         """What numba makes of it; numba is imported here."""
+        global _loaded
         with _making:
             if self._compiled is None:
-                _compile_callees(self.py_func.__code__, self.py_func.__globals__)
-                self._compiled = self._make()
+                self._compiled = self._make(_with_compiled_callees(self.py_func))
+                _loaded = True
         return self._compiled
 
 
-def _compile_callees(code: CodeType, names: dict[str, Any]) -> None:
-    """Put compiled functions in the place of the kernels that a function calls: numba looks there.
+def _with_compiled_callees(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of a function that calls compiled kernels: numba looks for them in its globals."""
+    assert isinstance(function, FunctionType)
+    callees = _compile_callees(function.__code__, function.__globals__)
+    if not callees:
+        return function
+    names = function.__globals__ | callees
+    copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+    return update_wrapper(copy, function)
 
-    A kernel already replaced has had its own callees replaced before.
-    """
-    for name in code.co_names:
-        if isinstance(names.get(name), Kernel):
-            names[name] = names[name].compiled()
+
+def _compile_callees(code: CodeType, names: dict[str, Any]) -> dict[str, Any]:
+    """What numba makes of the kernels that a function calls, by their names."""
+    found = {
+        name: names[name].compiled()
+        for name in code.co_names
+        if isinstance(names.get(name), Kernel)
+    }
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            _compile_callees(constant, names)
+            found |= _compile_callees(constant, names)
+    return found
 
 
 def _kernel(function: Callable[..., Any], **options: Any) -> Any:
-    def make() -> Any:
+    def make(function: Callable[..., Any]) -> Any:
         from thetajoin.kernels.caching import compiled
 
         return compiled(function, **options)
@@ -92,7 +119,7 @@ def instruction(module: str) -> Callable[[Callable[..., Any]], Any]:
     """A step that `module` has compiled under the same name, and the function does in Python."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        def make() -> Any:
+        def make(function: Callable[..., Any]) -> Any:
             from importlib import import_module
 
             return getattr(import_module(module), function.__name__)
@@ -104,9 +131,12 @@ def instruction(module: str) -> Callable[[Callable[..., Any]], Any]:
 
 @contextmanager
 def few_rows(rows: int) -> Iterator[None]:
-    """Run kernels as Python in this thread where so few rows are not worth importing numba."""
+    """Run kernels as Python in this thread where so few rows are not worth importing numba.
+
+    Once some kernel has been compiled, all are.
+    """
     global _left
-    if _plain.on or rows > FEW_ROWS or _left <= 0 or not COMPILES:
+    if _plain.on or _loaded or rows > FEW_ROWS or _left <= 0 or not COMPILES:
         yield
         return
     began = time.thread_time()
