@@ -355,7 +355,7 @@ class Near:
     direction: str = "backward"
     tolerance: Any = None
     k: int = 1
-    ties: str = "first"
+    ties: str | None = None
     order_by: str | None = None
 
 
@@ -373,8 +373,13 @@ def naive_nearest(
     for l in left:
         fits = [r for r in right if _fits(l, r, pred, near, window)]
         by_order = [row for _, row in arrivals(fits, [], near.order_by)]
-        if near.ties == "last":
+        if near.ties == "last" or (near.ties is None and near.direction == "backward"):
             by_order.reverse()
+        elif near.ties is None and near.direction == "nearest":
+            # As pandas: those at or below the left key, the last first, then those above it.
+            above = [r for r in by_order if order(r[near.key[1]], l[near.key[0]]) == 1]
+            below = [r for r in by_order if order(r[near.key[1]], l[near.key[0]]) != 1]
+            by_order = [*reversed(below), *above]
         best = sorted(by_order, key=lambda r: distance(l[near.key[0]], r[near.key[1]]))
         if near.ties == "all" and len(best) > near.k:
             last = distance(l[near.key[0]], best[near.k - 1][near.key[1]])

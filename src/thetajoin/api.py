@@ -373,7 +373,7 @@ def nearest(
     direction: Direction = "backward",
     tolerance: Any = None,
     k: int = 1,
-    ties: Ties = "first",
+    ties: Ties | None = None,
     order_by: str | None = None,
     how: HowName = "left",
     group_by: Groups = (),
@@ -396,7 +396,7 @@ def nearest(
     direction: Direction = "backward",
     tolerance: Any = None,
     k: int = 1,
-    ties: Ties = "first",
+    ties: Ties | None = None,
     order_by: str | None = None,
     how: HowName = "left",
     group_by: Groups = (),
@@ -419,7 +419,7 @@ def nearest(
     direction: Direction = "backward",
     tolerance: Any = None,
     k: int = 1,
-    ties: Ties = "first",
+    ties: Ties | None = None,
     order_by: str | None = None,
     how: HowName = "left",
     group_by: Groups = (),
@@ -445,7 +445,9 @@ def nearest(
         tolerance: the largest distance that counts.
         k: how many right rows to take.
         ties: of right rows at equal distance the "first" or the "last", by `order_by` or as they
-            come, or "all".
+            come, or "all". None does as pandas does: the last for "backward", the first for
+            "forward"; for "nearest" one at or below the left key, the last of them,
+            before one above it.
         order_by: the right column that decides between them.
         how: "left" keeps left rows without a match; or "inner", "semi", "anti".
         group_by: groups of the matches, as for `join_agg`.

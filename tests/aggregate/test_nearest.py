@@ -40,7 +40,7 @@ def expected(pairs: Any, groups: list[Any], how: str, left: list[Any]) -> Any:
     right=right_rows(),
     direction=st.sampled_from(["backward", "forward", "nearest"]),
     k=st.integers(1, 3),
-    ties=st.sampled_from(["first", "last", "all"]),
+    ties=st.sampled_from([None, "first", "last", "all"]),
     how=st.sampled_from(["left", "inner"]),
     group=st.sampled_from([None, "l.c", "l.a", "l.lid"]),
     equal=st.booleans(),

@@ -22,7 +22,7 @@ from thetajoin.limits import changed
 
 DIRECTIONS = st.sampled_from(["backward", "forward", "nearest"])
 HOWS = st.sampled_from(["left", "inner", "semi", "anti"])
-TIES = st.sampled_from(["first", "last", "all"])
+TIES = st.sampled_from([None, "first", "last", "all"])
 # A condition, what it means, and which equalities `by` has in its place.
 CONDITIONS = [
     (None, (), None),
@@ -117,6 +117,34 @@ def test_many_rows(seed, direction, ties, k):
     expected = naive.naive_nearest(lt.to_pylist(), few, naive.conj(("c", ">=", "d")), near)
     got = tj.nearest(lt, rt, key=("a", "b"), on="l.c >= r.d", direction=direction, k=k, ties=ties)
     assert got_ids(got) == listed(expected)
+
+
+def tied(seed: int) -> tuple[pa.Table, pa.Table]:
+    rng = np.random.default_rng(seed)
+    left, right = (np.sort(rng.integers(0, 12, n)) for n in (30, 40))
+    return (
+        pa.table({"t": left, "lid": np.arange(30), "g": rng.integers(0, 2, 30)}),
+        pa.table({"t": right, "rid": np.arange(40), "g": rng.integers(0, 2, 40)}),
+    )
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward", "nearest"])
+@pytest.mark.parametrize("by", [None, "g"])
+@pytest.mark.parametrize("seed", range(6))
+def test_equal_keys_are_decided_as_pandas_and_polars_do(seed, by, direction):
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    left, right = tied(seed)
+    wanted = got_ids(tj.nearest(left, right, key="t", by=by or (), direction=direction))
+    merged = pd.merge_asof(
+        left.to_pandas(), right.to_pandas(), on="t", by=by, direction=direction
+    ).astype({"rid": "Int64"})
+    theirs = merged[["lid", "rid"]].itertuples(index=False, name=None)
+    assert Counter((l, None if r is pd.NA else int(r)) for l, r in theirs) == wanted
+    if direction == "nearest":  # Polars takes the one above at equal distance
+        return
+    frames = (pl.from_arrow(table).sort("t", maintain_order=True) for table in (left, right))
+    joined = next(frames).join_asof(next(frames), on="t", by=by, strategy=direction)
+    assert Counter(joined.select("lid", "rid").iter_rows()) == wanted
 
 
 def test_more_ties_than_there_is_room_for():

@@ -79,7 +79,7 @@ def on_time(steps):
     condition=st.sampled_from(CONDITIONS),
     direction=st.sampled_from(["backward", "forward", "nearest"]),
     how=st.sampled_from(["left", "inner", "semi", "anti"]),
-    ties=st.sampled_from(["first", "last", "all"]),
+    ties=st.sampled_from([None, "first", "last", "all"]),
     k=st.integers(1, 3),
     tolerance=st.none() | st.integers(0, 6),
     order_by=st.sampled_from([None, "o", "rid"]),

@@ -291,10 +291,10 @@ def test_match_condition_is_a_name_elsewhere():
     assert pairs.num_rows == 1
 
 
-def test_the_first_of_rows_with_equal_keys():
+def test_the_last_of_rows_with_equal_keys():
     twice = pa.table({"symbol": ["A", "A"], "ts": [3, 3], "bid": [1, 2]})
     query = "SELECT t.ts, bid FROM t ASOF JOIN q USING (symbol, ts)"
-    assert tj.sql(query, t=T, q=twice).to_pydict() == {"ts": [5, 9], "bid": [1, 1]}
+    assert tj.sql(query, t=T, q=twice).to_pydict() == {"ts": [5, 9], "bid": [2, 2]}
 
 
 def test_intervals_of_time():

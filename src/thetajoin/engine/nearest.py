@@ -16,7 +16,7 @@ from thetajoin.batch.keys import is_bytes_type
 from thetajoin.engine.layout import How, parse_how
 from thetajoin.engine.parts import NearKey, compare_columns, unit_of
 from thetajoin.errors import OptionError, SchemaError, WindowError, is_text
-from thetajoin.index.nearest import Direction, Ties
+from thetajoin.index.nearest import TIES, USUAL_TIES, Direction, Ties
 from thetajoin.predicate import Built, Difference
 from thetajoin.predicate.builder import l, r
 from thetajoin.window.windows import CountWindow, TimeWindow, Window, length_in
@@ -29,14 +29,14 @@ class Nearest:
     """The best `k` right rows of a left row by the distance of one key, checked but for types.
 
     key: the compared columns, left and right. tolerance: the largest distance. ties: which of right
-    rows at equal distance, by the right column `order_by`, else as they came.
+    rows at equal distance, by the right column `order_by`, else as they came; None: as pandas does.
     """
 
     key: tuple[str, str]
     direction: Direction = "backward"
     tolerance: Any = None
     k: int = 1
-    ties: Ties = "first"
+    ties: Ties | None = None
     order_by: str | None = None
 
     @classmethod
@@ -45,7 +45,8 @@ class Nearest:
     ) -> Nearest:
         """From what a user gave; refuses what cannot be right with any table."""
         _one_of("direction", direction, get_args(Direction))
-        _one_of("ties", ties, get_args(Ties))
+        if ties is not None:
+            _one_of("ties", ties, get_args(Ties))
         if order_by is not None and not is_text(order_by):
             raise OptionError(f"order_by={order_by!r}: give a column name of the right input")
         try:
@@ -55,6 +56,11 @@ class Nearest:
         if count < 1 or isinstance(k, bool):
             raise OptionError(f"k={k!r}: how many rows to take is a whole number of at least 1")
         return cls(_pair(key, "key"), direction, tolerance, count, ties, order_by)
+
+    @property
+    def tie_rule(self) -> int:
+        """Which of rows at equal distance, as kernels are told it."""
+        return USUAL_TIES[self.direction] if self.ties is None else TIES[self.ties]
 
     def near_key(self, left: pa.Schema, right: pa.Schema) -> NearKey:
         """The key against two schemas; checks columns, types and the tolerance."""

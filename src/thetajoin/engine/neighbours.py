@@ -29,10 +29,10 @@ from thetajoin.engine.layout import Positions
 from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.parts import View
 from thetajoin.engine.rows import KeyedBatch, PartRows
-from thetajoin.index.nearest import TIES, nearest_rows
+from thetajoin.index.nearest import nearest_rows
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.sorted_rows import concat_keys
-from thetajoin.kernels.nearest import ALL, LAST, Wanted
+from thetajoin.kernels.nearest import ALL, LAST, OUTWARD, Wanted
 from thetajoin.kernels.order import gather
 from thetajoin.limits import limits
 
@@ -133,7 +133,7 @@ class NearestFinder:
 
     def _find(self, batch: KeyedBatch) -> Neighbours:
         nearest = self._nearest
-        ties = TIES[nearest.ties]
+        ties = nearest.tie_rule
         if any(part.residual is not None for part in self._join.parts):
             return self._find_checked(batch)
         if self._order_by is None and len(self._blocks) * len(self._join.parts) == 1:
@@ -149,7 +149,7 @@ class NearestFinder:
         pieces = [(NO_ROWS, NO_ROWS)]
         for place in self._nearest_first(0):  # none where there are no rows
             index = self._index(place, 0)
-            for left, positions in self._nearest_in(rows, 0, index, nearest.k, TIES[nearest.ties]):
+            for left, positions in self._nearest_in(rows, 0, index, nearest.k, nearest.tie_rule):
                 pieces.append((left, gather(index.rid, positions)))
         left, row = (np.concatenate(column) for column in zip(*pieces, strict=True))
         return Neighbours(left, np.zeros(left.size, np.int32), row)
@@ -165,7 +165,7 @@ class NearestFinder:
             found = found.take(self._select(waiting, found, k, ALL))
             looked_at = np.bincount(found.left, minlength=len(batch))
             found = found.take(self._passing(waiting, found))
-            found = found.take(self._select(waiting, found, nearest.k, TIES[nearest.ties]))
+            found = found.take(self._select(waiting, found, nearest.k, nearest.tie_rule))
             enough = np.bincount(found.left, minlength=len(batch)) >= nearest.k
             final = enough | (looked_at < k)
             best = Neighbours(found.left, found.block, found.row)
@@ -278,6 +278,9 @@ class NearestFinder:
         columns: list[NDArray[Any]] = [found.row, found.block, self._order(found)]
         if ties == LAST:
             columns = [~column for column in columns]
+        elif ties == OUTWARD:
+            above = found.key > self._own(batch)[found.left]
+            columns = [*(np.where(above, column, ~column) for column in columns), above]
         distance = self._distances(batch, found)
         order = np.lexsort((*columns, *reversed(distance), found.left))
         left = found.left[order]
@@ -313,10 +316,14 @@ class NearestFinder:
         """Columns that order candidates of one left row by distance, the first decides first."""
         if self._nearest.direction != "nearest":
             return [~found.key if self._nearest.direction == "backward" else found.key]
+        return distances(self._own(batch)[found.left], found.key, is_float=self._is_float)
+
+    def _own(self, batch: KeyedBatch) -> Int64:
+        """The key of each left row."""
         own = np.zeros(batch.table.num_rows, np.int64)
         for part, rows in zip(self._join.parts, batch.parts, strict=True):
             own[rows.rows] = _own_keys(part.views["r"], rows)
-        return distances(own[found.left], found.key, is_float=self._is_float)
+        return own
 
 
 def distances(a: Int64, b: Int64, *, is_float: bool) -> list[NDArray[Any]]:

@@ -172,7 +172,7 @@ class StreamJoin:
         direction: str = "backward",
         tolerance: Any = None,
         k: int = 1,
-        ties: str = "first",
+        ties: str | None = None,
         order_by: str | None = None,
         how: str = "left",
         window: Window | None = None,
@@ -195,7 +195,9 @@ class StreamJoin:
             direction: "backward", "forward" or "nearest".
             tolerance: the largest distance that counts.
             k: how many right rows to take.
-            ties: of right rows at equal distance the "first", the "last" or "all".
+            ties: of right rows at equal distance the "first", the "last" or "all"; None as pandas
+                does: the last for "backward", the first for "forward", and for "nearest" one that
+                is not above the left key before one that is.
             order_by: the right column that decides between them.
             how: "left", "inner", "semi" or "anti".
             window: a `TimeWindow` on the key.

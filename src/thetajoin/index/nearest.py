@@ -19,6 +19,7 @@ from thetajoin.kernels.nearest import (
     ALL,
     FIRST,
     LAST,
+    OUTWARD,
     Around,
     Rows,
     Towers,
@@ -33,6 +34,8 @@ from thetajoin.limits import limits
 Direction = Literal["backward", "forward", "nearest"]
 Ties = Literal["first", "last", "all"]
 TIES: dict[Ties, int] = {"first": FIRST, "last": LAST, "all": ALL}
+# What pandas and Polars take where nothing is said.
+USUAL_TIES: dict[Direction, int] = {"backward": LAST, "forward": FIRST, "nearest": OUTWARD}
 FANOUT = 64
 _ANY = Interval(None, None)
 

@@ -19,7 +19,9 @@ from thetajoin.kernels.search import passed
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-FIRST, LAST, ALL = 0, 1, 2
+# Which of rows at equal distance; outward: those at or below the probe, the last first, then those
+# above it.
+FIRST, LAST, ALL, OUTWARD = 0, 1, 2, 3
 _MOST = np.int64(np.iinfo(np.int64).max)
 
 
@@ -239,7 +241,13 @@ def pick(around, rows, tests, towers, wanted, out):
                 d = _past_equal(keys, j, end)
                 j = d
             while (a < b or c < d) and (ties == ALL or done - begun < k):
-                if ties == LAST:
+                if ties == OUTWARD:
+                    x = b - 1 if a < b else c
+                    if a < b:
+                        b -= 1
+                    else:
+                        c += 1
+                elif ties == LAST:
                     x = b - 1 if c >= d or (a < b and rid[b - 1] > rid[d - 1]) else d - 1
                     if a < b and x == b - 1:
                         b -= 1
@@ -309,7 +317,7 @@ def pick_in_order(keys, order, bounds, runs, backward, ties, out):
 def pick_one(around, rows, ties, is_float, out):
     """Each probe's one nearest position where there is nothing to test; -1 if there is none.
 
-    Of rows at equal distance the first or the last.
+    Of rows at equal distance the first, the last, or the first outward.
     """
     key, below_start, below_end, above_start, above_end = around
     keys, rid = rows
@@ -333,5 +341,5 @@ def pick_one(around, rows, ties, is_float, out):
         if sign >= 0 and ties == LAST and j + 1 < above_end[p] and keys[j + 1] == keys[j]:
             j = _past_equal(keys, j, above_end[p]) - 1
         if sign == 0:
-            sign = -1 if (rid[i] < rid[j]) == (ties == FIRST) else 1
+            sign = -1 if ties == OUTWARD or (rid[i] < rid[j]) == (ties == FIRST) else 1
         out[p] = i if sign < 0 else j

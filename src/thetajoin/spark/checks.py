@@ -119,5 +119,5 @@ def check_nearest(call: JoinCall) -> None:
     if nearest_how(call.how) in ("left", "inner"):
         raise OptionError(
             f"ties={nearest.ties!r} on Spark needs order_by, a right column that says which of two "
-            "rows at equal distance comes first: rows have no order there; or use ties='all'"
+            "rows at equal distance comes later: rows have no order there; or use ties='all'"
         )
