@@ -68,6 +68,8 @@ def disagreement(case: Case) -> str:
                 return ""
             return f"DuckDB: {error}"
     got = _with_how(case, pairs)
+    if case.limit is not None:
+        got = Counter(sorted(got.elements())[: case.limit])
     if got == want.rows:
         return ""
     without, more = (sorted(rows, key=str)[:6] for rows in (want.rows - got, got - want.rows))

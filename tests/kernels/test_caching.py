@@ -84,6 +84,36 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(machine):
     assert list(machine.kept.iterdir()) == []
 
 
+@pytest.mark.skipif(os.name != "posix", reason="folders have no modes")
+@pytest.mark.parametrize("open_part", [".", "thetajoin"])
+@pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME"])
+def test_no_folder_that_others_may_write_to_is_trusted(machine, variable, open_part, tmp_path):
+    folder = tmp_path / "given"
+    (folder / "thetajoin").mkdir(parents=True)
+    (folder / open_part).chmod(0o777)
+    out, err = machine.run(**{variable: str(folder)})
+    assert (out, err) == ("True 0", "")
+    assert not list(folder.rglob("*.kernel"))
+    assert list(machine.kept.rglob("*.kernel"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders have no modes")
+def test_kernels_in_a_folder_that_was_opened_later_are_not_read(machine, tmp_path):
+    given = {"NUMBA_CACHE_DIR": str(tmp_path / "given")}
+    assert machine.run(**given) == ("True 0", "")
+    assert machine.run(**given) == ("True 1", "")
+    (stamped,) = (tmp_path / "given" / "thetajoin").iterdir()
+    stamped.chmod(0o777)
+    assert machine.run(**given)[0] == "True 0"
+
+
+def test_kernels_with_bounds_checks_are_others(machine):
+    assert machine.run() == ("True 0", "")
+    assert machine.run(NUMBA_BOUNDSCHECK="1")[0] == "True 0"
+    assert machine.run(NUMBA_BOUNDSCHECK="1")[0] == "True 1"
+    assert machine.run()[0] == "True 1"
+
+
 def test_without_any_folder_they_are_compiled_with_one_warning(machine):
     machine.kept.write_text("in the way")
     out, err = machine.run()

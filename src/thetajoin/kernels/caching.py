@@ -41,6 +41,14 @@ BASELINES: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
 }
 # Whether kernels that came with the package serve; `warm` makes better ones for this processor.
 use_ready = True
+# Numba's settings that change what it compiles; the processor is in an entry's name.
+SETTINGS = (
+    "OPT",
+    "BOUNDSCHECK",
+    "DEBUGINFO_DEFAULT",
+    "LOOP_VECTORIZE",
+    "SLP_VECTORIZE",
+)
 # Seconds of compiling after which somebody at a terminal is told what is going on.
 SILENT = 1.0
 
@@ -75,7 +83,8 @@ def fitting_baselines() -> tuple[tuple[str, str], ...]:
 
 def stamped() -> str:
     """The name of all that compiled code depends on besides the processor and the types."""
-    return store.stamp(numba.__version__, llvmlite.__version__, f"opt {config.OPT}")
+    settings = [f"{name} {getattr(config, name, None)}" for name in SETTINGS]
+    return store.stamp(numba.__version__, llvmlite.__version__, *settings)
 
 
 class KernelCache(_Cache):  # type: ignore[misc]
@@ -152,8 +161,8 @@ class KernelCache(_Cache):  # type: ignore[misc]
 @cache
 def _warn() -> None:
     warnings.warn(
-        "thetajoin: no folder for compiled kernels, so each process compiles them anew: "
-        "set NUMBA_CACHE_DIR to one that can be written",
+        f"thetajoin: no folder for compiled kernels ({store.why_not_written()}), so each process "
+        "compiles them anew: set NUMBA_CACHE_DIR to one that only you can write",
         stacklevel=2,
     )
 

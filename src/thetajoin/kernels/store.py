@@ -2,9 +2,9 @@
 
 Kernels are looked for in a folder that this process may write to, then beside the package (where
 whoever installed it may have compiled them), then among those that came with the wheel. All of it
-is run as code, so an entry is used only where everything that made it is the same: the sources of
-all kernels, Python, numba and LLVM, the processor and the types (`stamp`), and a digest shows it
-whole.
+is run as code, so a folder is used only where nobody else can write (`check_private`), and an entry
+only where everything that made it is the same: the sources of all kernels, Python, numba and LLVM,
+the processor and the types (`stamp`), and a digest shows it whole.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ LONGEST_WAIT = 60.0
 _DIGEST = 32
 _ENDING = ".kernel"
 KERNELS = f"*{_ENDING}"
+# Folders are not open to the group, whatever the umask.
+_MODE = 0o755
+# Folders that have been looked at and found to be nobody else's.
+_private: set[Path] = set()
 
 
 @cache
@@ -59,7 +63,9 @@ def entry_name(function: str, *key: str) -> str:
 
 
 def read(folder: Path, name: str) -> bytes | None:
-    """What an entry holds; None where there is none, or where it is damaged."""
+    """What an entry holds; None where there is none, or where it is damaged or may be another's."""
+    if not is_private(folder):
+        return None
     try:
         content = (folder / name).read_bytes()
     except OSError:
@@ -72,7 +78,7 @@ def write(folder: Path, name: str, held: bytes) -> None:
     """Write an entry, so that a reader sees all of it or nothing; a full disk is no error."""
     temporary = folder / f"{uuid.uuid4().hex}.tmp"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
         try:
             temporary.write_bytes(_digest(held) + held)
             temporary.replace(folder / name)
@@ -103,7 +109,7 @@ def _locked(lock: Path) -> Path | None:
     end = time.monotonic() + LONGEST_WAIT
     while True:
         try:
-            lock.parent.mkdir(parents=True, exist_ok=True)
+            lock.parent.mkdir(mode=_MODE, parents=True, exist_ok=True)
             os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
             return lock
         except FileExistsError:
@@ -125,16 +131,15 @@ def written_to() -> Path | None:
     """The folder for kernels compiled here; None where none can be written."""
     for folder in _candidates():
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            of_temporary = folder.parent == Path(tempfile.gettempdir())
+            folder.mkdir(mode=0o700 if of_temporary else _MODE, parents=True, exist_ok=True)
+            check_private(folder)
             tempfile.TemporaryFile(dir=folder).close()
         except OSError:
             continue
         _sweep(folder)
         return folder
-    try:
-        return private_folder()
-    except OSError:
-        return None
+    return None
 
 
 def read_from() -> list[Path]:
@@ -152,6 +157,8 @@ def _candidates() -> Iterator[Path]:
     yield _beside()
     with contextlib.suppress(RuntimeError):  # a user without a home
         yield _of_user() / "thetajoin"
+    user = os.getuid() if hasattr(os, "getuid") else None
+    yield Path(tempfile.gettempdir()) / f"thetajoin-kernels-{'own' if user is None else user}"
 
 
 def _beside() -> Path:
@@ -166,21 +173,59 @@ def _of_user() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
-def private_folder() -> Path:
-    """A folder of this user's alone, the same for all processes; OSError where there is none.
+def check_private(folder: Path) -> None:
+    """PermissionError where somebody else could put something into a folder, to be run as code.
 
-    What lies in it is run as code, so one that others may write to is not taken.
+    We, root, and the owner of this very package may: their code is run anyway. The folders that it
+    lies in count too, since who can write there can put another folder in its place, unless they
+    are like /tmp, where everyone can remove only what is theirs.
     """
-    user = os.getuid() if hasattr(os, "getuid") else None
-    folder = Path(tempfile.gettempdir()) / f"thetajoin-kernels-{'own' if user is None else user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(f"{folder} is not a folder")
-    if user is not None and (found.st_uid != user or found.st_mode & 0o022):
-        raise PermissionError(f"{folder} is open to others")
-    tempfile.TemporaryFile(dir=folder).close()
-    return folder
+    if not hasattr(os, "getuid"):
+        return
+    trusted = {0, os.geteuid(), Path(__file__).stat().st_uid}
+    place = folder.resolve()
+    for at in (place, *place.parents):
+        found = at.stat()
+        if found.st_uid not in trusted:
+            raise PermissionError(f"{at} belongs to somebody else")
+        shared = found.st_mode & stat.S_ISVTX and at != place
+        open_to_group = found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)
+        if not shared and (found.st_mode & stat.S_IWOTH or open_to_group):
+            raise PermissionError(f"{at} can be written to by others")
+
+
+def _is_own_group(group: int) -> bool:
+    """Whether nobody else is in a group, as where every user has one of their own."""
+    import grp
+    import pwd
+
+    try:
+        user = pwd.getpwuid(os.geteuid())
+        others = set(grp.getgrgid(group).gr_mem) - {user.pw_name}
+    except KeyError:
+        return False
+    return group in (0, user.pw_gid) and not others
+
+
+def is_private(folder: Path) -> bool:
+    """Whether only those can write to a folder whose code is run anyway."""
+    if folder not in _private:
+        try:
+            check_private(folder)
+        except OSError:  # it is not, or is not there yet
+            return False
+        _private.add(folder)
+    return True
+
+
+def why_not_written() -> str:
+    """What speaks against the folder that kernels would be kept in."""
+    for folder in _candidates():
+        try:
+            check_private(folder)
+        except OSError as error:
+            return str(error)
+    return "none can be written"
 
 
 def _sweep(folder: Path) -> None:
