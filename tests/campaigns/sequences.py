@@ -1,0 +1,126 @@
+"""Random sequences of calls in one process, in many fresh processes; every result is checked.
+
+What one call leaves behind, another may meet: kernels compiled or not, a failed call, another
+thread, a fork. Calls of a sequence are drawn each from its own seed, so some can be left out and
+the others stay as they are: that is how a failing sequence is made short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+# Seconds for one process; compiling everything takes half a minute on a quiet machine.
+PATIENCE = 300
+MOST_REPLAYS = 40
+
+
+def run_process(
+    seed: int, calls: int, kept: Sequence[int] | None = None, *, cold: bool = False
+) -> dict[str, Any]:
+    """Run a sequence in a fresh process; `kept` names the calls to make, if not all."""
+    from tempfile import TemporaryDirectory
+
+    words = [str(seed), str(calls), *([] if kept is None else [",".join(map(str, kept))])]
+    with TemporaryDirectory(prefix="sequences-") as folder:
+        environment = dict(os.environ)
+        if cold:
+            environment["NUMBA_CACHE_DIR"] = folder
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.campaigns.sequence_calls", *words],
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=PATIENCE,
+            )
+        except subprocess.TimeoutExpired:
+            return {"calls": 0, "wrong": [{"call": -1, "what": "did not end"}]}
+    try:
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        what = f"ended with {done.returncode}: {done.stderr[-2000:]}"
+        return {"calls": 0, "wrong": [{"call": -1, "what": what}]}
+    return found
+
+
+def shrink(seed: int, calls: int, failing: int) -> list[int]:
+    """The fewest calls found that still go wrong."""
+    kept = list(range(failing + 1 if failing >= 0 else calls))
+    size = max(1, len(kept) // 2)
+    for _ in range(MOST_REPLAYS):
+        for start in range(0, len(kept), size):
+            fewer = [*kept[:start], *kept[start + size :]]
+            if fewer and run_process(seed, calls, fewer)["wrong"]:
+                kept = fewer
+                break
+        else:
+            if size == 1:
+                break
+            size = max(1, size // 2)
+    return kept
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What can be asked for."""
+    parser.add_argument("--cases", type=int, default=100_000, help="calls in all")
+    parser.add_argument("--processes", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--cold", type=int, default=250, help="one process in so many compiles")
+    parser.add_argument("--replay", default="", help="calls of one seed, such as 3,17")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """All processes; failing sequences are made short and written down."""
+    began = time.monotonic()
+    calls = -(-args.cases // args.processes)
+    seeds = range(args.seed, args.seed + (1 if args.replay else args.processes))
+    kept = [int(word) for word in args.replay.split(",")] if args.replay else None
+
+    def run_one(seed: int) -> tuple[int, dict[str, Any]]:
+        cold = bool(args.cold) and seed % args.cold == 0 and kept is None
+        return seed, run_process(seed, calls, kept, cold=cold)
+
+    total, wrong, scripts = 0, [], []
+    folder: Path | None = None
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for seed, found in pool.map(run_one, seeds):
+            total += found["calls"]
+            for fault in found["wrong"]:
+                wrong.append(f"seed {seed}, call {fault['call']}: {fault['what']}")
+            if found["wrong"] and len(scripts) < 5 and kept is None:
+                folder = folder or Path(tempfile.mkdtemp(prefix="wrong-sequences-"))
+                fewest = shrink(seed, calls, found["wrong"][0]["call"])
+                scripts.append(str(_write_script(folder, seed, calls, fewest)))
+    figures = {
+        "processes": len(seeds),
+        "cases": total,
+        "wrong": len(wrong),
+        "seconds": round(time.monotonic() - began),
+    }
+    return {"figures": figures, "details": {"wrong": wrong[:50], "scripts": scripts}}
+
+
+def _write_script(folder: Path, seed: int, calls: int, kept: list[int]) -> Path:
+    path = folder / f"sequence-{seed}.sh"
+    found = run_process(seed, calls, kept)
+    told = "".join(f"# {line}\n" for line in found.get("told", []))
+    listed = ",".join(map(str, kept))
+    path.write_text(
+        f"{told}python -m tests.campaigns sequences --seed {seed} --processes 1 "
+        f"--cases {calls} --replay {listed}\n"
+    )
+    return path
