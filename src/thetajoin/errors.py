@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
+from thetajoin.secrets import redact
+
 _LISTED = 12  # names listed in a message before the rest is counted
 _LONGEST = 1200  # characters of a message
 _QUOTED = 80  # characters of a fragment quoted in a message
@@ -109,8 +111,8 @@ def is_text(value: object) -> TypeGuard[str]:
 
 
 def one_line(message: str) -> str:
-    """The message without line breaks, and with nothing that cannot be printed."""
-    printable = message.encode("utf-8", "backslashreplace").decode()
+    """The message without line breaks, secrets, and what cannot be printed."""
+    printable = redact(message).encode("utf-8", "backslashreplace").decode()
     return re.sub(r"\s*[\r\n]+\s*", " ", printable).strip()
 
 

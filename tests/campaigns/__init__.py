@@ -1,1 +1,1 @@
-"""Long searches for faults: `python -m tests.campaigns NAME [--json]` from the repository's root."""
+"""Long searches for faults: `python -m tests.campaigns NAME [--json]` from a clone."""

@@ -1,4 +1,4 @@
-"""What is interrupted: lists of calls on a StreamJoin, on running totals, and on the module itself."""
+"""What is interrupted: calls on a StreamJoin, on running totals, and on the module itself."""
 
 from __future__ import annotations
 

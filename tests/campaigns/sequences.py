@@ -59,12 +59,15 @@ def run_process(
 def shrink(seed: int, calls: int, failing: int) -> list[int]:
     """The fewest calls found that still go wrong."""
     kept = list(range(failing + 1 if failing >= 0 else calls))
-    size = max(1, len(kept) // 2)
-    for _ in range(MOST_REPLAYS):
+    size, replays = max(1, len(kept) // 2), 0
+    while replays < MOST_REPLAYS:
         for start in range(0, len(kept), size):
             fewer = [*kept[:start], *kept[start + size :]]
+            replays += bool(fewer)
             if fewer and run_process(seed, calls, fewer)["wrong"]:
                 kept = fewer
+                break
+            if replays >= MOST_REPLAYS:
                 break
         else:
             if size == 1:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from thetajoin.cli import secrets, stream_sources
+from thetajoin import secrets
+from thetajoin.cli import stream_sources
 from thetajoin.cli.jobs import read_job
 from thetajoin.cli.terminal import literal
 from thetajoin.errors import OptionError

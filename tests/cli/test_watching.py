@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 from rich.console import Console
 
 from spark.progresses import BASE, progress
-from thetajoin.cli import secrets
+from thetajoin import secrets
 from thetajoin.cli.jobs import Job, SourceSpec, read_job
 from thetajoin.cli.watch_view import WatchView
 from thetajoin.cli.watching import Watching, picture, watchers

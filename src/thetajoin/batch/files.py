@@ -22,8 +22,9 @@ from thetajoin.batch.formats import (
     known_endings,
     read_open,
 )
-from thetajoin.batch.stores import store_failure, without_password
+from thetajoin.batch.stores import store_failure
 from thetajoin.errors import SchemaError, one_line
+from thetajoin.secrets import hide_passwords
 
 # What Spark and others leave beside the rows: markers, checksums, unfinished files.
 _HIDDEN = (".", "_")
@@ -57,7 +58,7 @@ def find_files(text: str, name: str, form: str | None = None) -> Files:
 
     name: what to call them in messages. form: their format, where their names are not to decide.
     """
-    name = without_password(name)
+    name = hide_passwords(name)
     with _in_one_line(name):
         return _found(text, name, form)
 

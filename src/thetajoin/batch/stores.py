@@ -56,12 +56,3 @@ def store_failure(said: str) -> str:
         if re.search(pattern, plain):
             return f"{advice.format(at=at)} ({told})"
     return told
-
-
-def without_password(text: str) -> str:
-    """A text in which URIs show no password.
-
-    >>> without_password("'s3://id:secret@bucket/a.csv'")
-    "'s3://id:[hidden]@bucket/a.csv'"
-    """
-    return re.sub(r"(://[^/@:\s]*):[^/@\s]*@", r"\1:[hidden]@", text)

@@ -124,6 +124,12 @@ def run(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help=_OVERWRITE)] = False,
+    no_files: Annotated[
+        bool,
+        typer.Option(
+            "--no-files", help="A query of somebody else's: it may read the --table files only."
+        ),
+    ] = False,
     page: Annotated[
         bool,
         typer.Option(
@@ -162,7 +168,15 @@ def run(
     if json and form not in (None, Format.json):
         raise OptionError(f"--json and --format {form} contradict each other: leave one out")
     wanted = "json" if json else None if form is None else form.value
-    given = job_of(job, table or [], out, form=wanted, limit=limit, overwrite=overwrite)
+    given = job_of(
+        job,
+        table or [],
+        out,
+        form=wanted,
+        limit=limit,
+        overwrite=overwrite,
+        named_files=not no_files,
+    )
     asked = Watching(page or port is not None, port, metrics, otlp, log, watch)
     run_job(given, screen(), asked)
 

@@ -56,8 +56,8 @@ def _called() -> int:
 
 def _ended_by(error: BaseException) -> int:
     """The exit code of a command that an error has ended, which is told if it is to be."""
-    from thetajoin.cli.secrets import any_known, redacted
     from thetajoin.cli.terminal import complain
+    from thetajoin.secrets import any_known, redact
 
     if isinstance(error, SystemExit):
         raise error
@@ -71,7 +71,7 @@ def _ended_by(error: BaseException) -> int:
         if os.environ.get(TRACEBACK):
             if not any_known():
                 raise error
-            sys.stderr.write(redacted("".join(traceback.format_exception(error))))
+            sys.stderr.write(redact("".join(traceback.format_exception(error))))
             return 1
         message = f"unexpected {type(error).__name__}: {error} ({TRACEBACK}=1 shows where)"
     complain(one_line(message))

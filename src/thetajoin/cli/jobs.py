@@ -117,6 +117,7 @@ class Job:
     into: the system to write to where the sink is no folder of files. id: the column for an id of
     each match, made from the columns `key`, or from whole rows. jars, packages: for Spark.
     late: the folder for rows that come behind the watermark. routing: how rows are sent to units.
+    named_files: whether the query may name files.
     """
 
     query: str
@@ -133,6 +134,7 @@ class Job:
     limit: int | None = None
     late: str | None = None
     routing: str | None = None
+    named_files: bool = True
     into: Sink | None = None
     id: str | None = None
     key: tuple[str, ...] = ()

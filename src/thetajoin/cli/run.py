@@ -47,6 +47,7 @@ def job_of(
     form: str | None = None,
     limit: int | None = None,
     overwrite: bool = False,
+    named_files: bool = True,
 ) -> Job:
     """A job from a file, or from a query with its tables on the command line."""
     out = None if out == Path("-") else out
@@ -54,6 +55,8 @@ def job_of(
     if path.suffix == ".toml":
         if tables or out is not None:
             raise OptionError("a job file has its own sources and sink: leave --table and --out")
+        if not named_files:
+            raise OptionError("--no-files is for queries: a job file must be trusted")
         return _with_options(read_job(path), form, limit, overwrite)
     if out is None and overwrite:
         raise OptionError("--overwrite is for a file: name it with --out FILE")
@@ -66,15 +69,17 @@ def job_of(
         )
     in_file = path.suffix == ".sql" or what == "-"
     query = read_text(path, "query") if in_file else what
+    given = _sources(tables)
     return Job(
         query,
-        with_named_files(query, _sources(tables), Path()),
+        with_named_files(query, given, Path()) if named_files else given,
         sink=out,
         sink_format=form or ("parquet" if out is None else output_format(out)),
         overwrite=overwrite,
         file=path if in_file else None,
         shown=form or TABLE,
         limit=limit,
+        named_files=named_files,
     )
 
 
@@ -130,7 +135,8 @@ def compiled(job: Job) -> CheckedQuery:
     with working("reading") as tell:
         if job.streaming:
             return compile_query(job.query, open_frames(job, tell), job.window)
-        return compile_query(job.query, _read(job.sources, tell), job.window)
+        read = _read(job.sources, tell)
+        return compile_query(job.query, read, job.window, files=job.named_files)
 
 
 def _read(sources: dict[str, SourceSpec], tell: Callable[[str], None]) -> dict[str, Any]:

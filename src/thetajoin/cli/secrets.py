@@ -6,10 +6,9 @@ import os
 import re
 
 from thetajoin.errors import OptionError
+from thetajoin.secrets import hide
 
 _NAMED = re.compile(r"\$\{([^}]*)\}")
-HIDDEN = "[hidden]"
-_known: set[str] = set()
 
 
 def filled(text: str, where: str) -> str:
@@ -18,7 +17,8 @@ def filled(text: str, where: str) -> str:
     >>> os.environ["THETAJOIN_EXAMPLE"] = "pa55word"
     >>> filled("user:${THETAJOIN_EXAMPLE}", "job.toml")
     'user:pa55word'
-    >>> redacted("cannot log in with pa55word")
+    >>> from thetajoin.secrets import forget, redact
+    >>> redact("cannot log in with pa55word")
     'cannot log in with [hidden]'
     >>> forget(), os.environ.pop("THETAJOIN_EXAMPLE")
     (None, 'pa55word')
@@ -28,24 +28,7 @@ def filled(text: str, where: str) -> str:
         name = found[1]
         if not os.environ.get(name):
             raise OptionError(f"{where}: the environment has no {name}, which ${{{name}}} asks for")
-        _known.add(os.environ[name])
+        hide(os.environ[name])
         return os.environ[name]
 
     return _NAMED.sub(value, text)
-
-
-def redacted(text: str) -> str:
-    """A text without the values that came from the environment."""
-    for value in sorted(_known, key=len, reverse=True):
-        text = text.replace(value, HIDDEN)
-    return text
-
-
-def any_known() -> bool:
-    """Whether there is anything to hide."""
-    return bool(_known)
-
-
-def forget() -> None:
-    """Hide nothing any more."""
-    _known.clear()

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from thetajoin.cli.jobs import NOW, Job, SourceSpec, spark_format
-from thetajoin.cli.secrets import redacted
 from thetajoin.cli.terminal import counted, say, screen
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, SchemaError, ThetaJoinError
+from thetajoin.secrets import redact
 from thetajoin.spark.connectors.specs import TableSource, TableStream, TopicSink, TopicSource
 
 # Spark itself would take a CSV file's names for a row, and all its columns for texts.
@@ -186,11 +186,11 @@ def why(failure: BaseException, job: Job, session: Any) -> str:
 
     topics = places(job)
     if not topics:
-        return redacted(reason(failure))
+        return redact(reason(failure))
     if not no_topic(failure):
-        return redacted(kafka_reason(failure, about(failure, topics)))
+        return redact(kafka_reason(failure, about(failure, topics)))
     gone = missing(session, topics)
     if gone is None:  # it was made anew meanwhile, or the broker is gone too
         names = ", ".join(repr(topic.topic) for topic in topics)
-        return redacted(f"one of the topics {names} is not there, or was not for a while")
-    return redacted(kafka_reason(failure, gone))
+        return redact(f"one of the topics {names} is not there, or was not for a while")
+    return redact(kafka_reason(failure, gone))

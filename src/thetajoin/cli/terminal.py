@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from thetajoin.cli.secrets import redacted
+from thetajoin.secrets import redact
 
 # What a terminal acts upon: control characters, and those that change the direction of writing. A
 # file's name may also hold bytes that are no text at all, which Python keeps as lone surrogates.
@@ -42,7 +42,7 @@ def literal(value: object) -> str:
     >>> literal("a\\x1b[31mb\\nc [red]")
     'a\\\\x1b[31mb\\\\nc [red]'
     """
-    text = redacted(str(value))
+    text = redact(str(value))
     return _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from thetajoin.cli.jobs import CONSOLE, CheckedQuery, Job
-from thetajoin.cli.secrets import redacted
 from thetajoin.cli.terminal import complain, say, screen
 from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.secrets import redact
 
 if TYPE_CHECKING:
     from thetajoin.spark.follow import Follower, OnEnd, OnProgress
@@ -73,7 +73,7 @@ class Watchers:
 
     def warn(self, text: str, say: Callable[[str], None]) -> None:
         """Have something told where lines are read: in the log if there is one."""
-        (self.log or say)(redacted(text))
+        (self.log or say)(redact(text))
 
     def draw(self, job: Job, query: CheckedQuery) -> None:
         """Have the page show a query's plan."""
@@ -113,7 +113,7 @@ def watchers(watching: Watching, job: Job) -> Iterator[Watchers]:
         try:
             yield opened
         except ThetaJoinError as error:
-            opened.end(redacted(str(error)))
+            opened.end(redact(str(error)))
             raise
         finally:
             opened.end(None)  # somebody has stopped it
@@ -241,7 +241,7 @@ def picture(job: Job, query: CheckedQuery) -> Picture:
     known: dict[str, Any] = {
         "title": job.file.name if job.file is not None else "query",
         "query": job.query,
-        "sources": tuple(Drawn(n, redacted(s.path), s.stream) for n, s in job.sources.items()),
+        "sources": tuple(Drawn(n, redact(s.path), s.stream) for n, s in job.sources.items()),
         "sink": _sink(job),
         "interval": interval(job.trigger),
     }
@@ -253,7 +253,7 @@ def picture(job: Job, query: CheckedQuery) -> Picture:
 
 def _sink(job: Job) -> str:
     if job.into is not None:
-        return redacted(str(job.into))
+        return redact(str(job.into))
     return CONSOLE if job.sink is None else f"{job.sink_format} {job.sink}"
 
 

@@ -35,6 +35,15 @@ _MACRO = (
     "error('division by zero; guard it with NULLIF(divisor, 0)') ELSE y END"
 )
 _BATCH_ROWS = 1 << 16
+# A query reads the tables that it is given, and nothing else of this machine or of the network.
+_CLOSED = {
+    "python_enable_replacements": "false",
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_unsigned_extensions": "false",
+}
 
 
 class DuckDB:
@@ -48,10 +57,12 @@ class DuckDB:
         self._duckdb: Any = duckdb
         self._source = source
         self._streams: list[Stream] = []
-        settings = {"python_enable_replacements": "false", "threads": str(available_cores())}
-        self._con = duckdb.connect(":memory:", config=settings)
+        self._con = duckdb.connect(
+            ":memory:", config={**_CLOSED, "threads": str(available_cores())}
+        )
         self._con.execute("SET TimeZone = 'UTC'")
         self._con.execute(_MACRO)
+        self._con.execute("SET lock_configuration = true")
 
     def add(self, name: str, rows: Any) -> None:
         """Let queries name a table, or the rows of a `LastCall`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from sqlglot import exp
 
 from thetajoin.api import is_spark
 from thetajoin.errors import WindowError, enough_memory
+from thetajoin.predicate.parse import Source
 from thetajoin.query.beyond import BeyondError, beyond
 from thetajoin.query.call import SMALLER, LastCall
 from thetajoin.query.columns import schema_of
@@ -18,9 +20,19 @@ from thetajoin.query.text import Parsed, not_too_deep, parse_query
 from thetajoin.query.tree import TableRef, read_query, refuse_on_stream
 from thetajoin.query.wide import Call, wide_call
 
+# Functions of DuckDB's that read files or settings, take addresses, or run text as a query. Files
+# named in FROM are opened by us.
+_CLOSED = re.compile(
+    r"read_\w+|glob|sniff_csv|parquet_\w+|\w+_scan(_\w+)?|st_read\w*|duckdb_\w+|pragma_\w+"
+    r"|current_setting|getvariable|getenv|which_secret|query|query_table|python_map_function",
+    re.IGNORECASE,
+)
+# Functions of Spark's that call any Java method.
+_CALLS_JAVA = re.compile(r"reflect|try_reflect|java_method", re.IGNORECASE)
+
 
 @enough_memory(SMALLER)
-def sql(query: str, /, **tables: Any) -> Any:
+def sql(query: str, /, *, files: Any = True, **tables: Any) -> Any:
     """Run a query over tables given by name; the result is of the first table's kind.
 
     Spark's SQL, and the papers' clauses: ``WITHIN 10 minutes``, ``SELECT ONLINE``,
@@ -32,11 +44,20 @@ def sql(query: str, /, **tables: Any) -> Any:
     >>> query = "SELECT dc1.rack, count(*) AS n FROM dc1, dc2 WHERE dc1.rp < dc2.rp GROUP BY 1"
     >>> tj.sql(query, dc1=dc1, dc2=dc2).to_pydict()
     {'rack': ['a', 'b'], 'n': [2, 1]}
+
+    Args:
+        query: the query. It reads the tables that are given, and files that it names in FROM.
+        files: False refuses files, so that a query of anybody's may be run.
+        **tables: the tables by the names that the query has for them.
     """
-    return compile_query(query, tables).run()
+    if not isinstance(files, bool):  # a table of that name
+        tables, files = {"files": files, **tables}, True
+    return compile_query(query, tables, files=files).run()
 
 
-def compile_query(query: str, tables: dict[str, Any], window: Any = None) -> Call:
+def compile_query(
+    query: str, tables: dict[str, Any], window: Any = None, *, files: bool = True
+) -> Call:
     """Check a query against its tables; `window` comes from a job file, as (window, order_by).
 
     Joins of queries in FROM are carried out here, and all joins of a chain but the last.
@@ -49,7 +70,8 @@ def compile_query(query: str, tables: dict[str, Any], window: Any = None) -> Cal
     if not parsed.tree.selects:
         raise parsed.source.error("the query has no FROM, or selects nothing")
     _refuse_change_feeds(query, tables)
-    given = Tables(tables)
+    _refuse_closed(parsed.source, parsed.tree, files=files)
+    given = Tables(tables, files=files)
     with not_too_deep():
         missing = beyond(parsed.source, parsed.tree)
         if missing is None:
@@ -58,6 +80,25 @@ def compile_query(query: str, tables: dict[str, Any], window: Any = None) -> Cal
             except BeyondError as found:
                 missing = found
         return wide_call(parsed, given, window, missing)
+
+
+def _refuse_closed(source: Source, tree: exp.Expr, *, files: bool) -> None:
+    """Refuse what reaches beyond the tables a query is given."""
+    for call in tree.find_all(exp.Func):
+        name = call.name if isinstance(call, exp.Anonymous) else call.sql_name()
+        if _CLOSED.fullmatch(name) or (not files and _CALLS_JAVA.fullmatch(name)):
+            raise source.error_at(
+                rf"(?<!\w){re.escape(name)}(?!\w)",
+                f"{name.lower()} reaches beyond the tables that the query is given",
+                "a file is named in FROM, as in FROM 'trades.parquet'",
+            )
+    for table in tree.find_all(exp.Table):
+        if table.db and not files:  # Spark reads csv.`file`, and tables of its catalog
+            raise source.error(
+                f"the query names {table.sql(dialect='spark')}, and files are switched off: it may "
+                "name only the tables that are given",
+                table,
+            )
 
 
 def _refuse_change_feeds(query: str, tables: dict[str, Any]) -> None:

@@ -17,8 +17,9 @@ from thetajoin.errors import OptionError, SchemaError, nearest
 class Tables:
     """Tables by name, as they were given or as a part of the query has made them."""
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self._known = dict(given)
+    def __init__(self, given: dict[str, Any], *, files: bool = True) -> None:
+        """`files`: whether a query may name some."""
+        self._known, self._files = dict(given), files
         self._read: dict[int, pa.Table] = {}
 
     def of(self, name: str) -> tuple[Any, Any]:
@@ -45,6 +46,11 @@ class Tables:
         if not is_path(name):
             known = nearest(name, self._known)
             raise OptionError(f"the query names the table {name!r}, which was not given: {known}")
+        if not self._files:
+            raise OptionError(
+                f"the query names the file {name!r}, and files are switched off: it may name only "
+                f"the tables that are given ({', '.join(self._known) or 'none'})"
+            )
         self._known[name] = name
         return name
 

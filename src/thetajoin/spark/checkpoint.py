@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from thetajoin.batch.stores import without_password
 from thetajoin.errors import SnapshotError
+from thetajoin.secrets import hide_passwords
 from thetajoin.spark.failures import reason
 from thetajoin.spark.unit_keys import UNIT_OF
 from thetajoin.spark.unit_rows import Entry, read_description
@@ -92,7 +92,7 @@ def filesystem(path: str) -> tuple[fs.FileSystem, str]:
             return found[0], found[1]
         return fs.LocalFileSystem(), os.path.abspath(path)
     except (pa.ArrowInvalid, OSError, NotImplementedError) as error:
-        raise SnapshotError(f"cannot read {without_password(path)}: {error}") from error
+        raise SnapshotError(f"cannot read {hide_passwords(path)}: {error}") from error
 
 
 def _numbers(files: fs.FileSystem, folder: str) -> dict[int, fs.FileInfo]:

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark import TaskContext
 
-from thetajoin.batch.stores import store_failure, without_password
+from thetajoin.batch.stores import store_failure
 from thetajoin.engine.parts import Side
 from thetajoin.errors import DataError, OptionError
+from thetajoin.secrets import hide_passwords
 from thetajoin.spark.checkpoint import filesystem
 from thetajoin.spark.unit_spec import UnitSpec
 from thetajoin.window.windows import TimeWindow
@@ -67,7 +68,7 @@ def check_bucket(place: str) -> None:
 
 
 def _unwritable(place: str, said: str) -> DataError:
-    shown = without_password(place)
+    shown = hide_passwords(place)
     return DataError(f"late rows cannot be written to {shown}: {store_failure(said)}")
 
 

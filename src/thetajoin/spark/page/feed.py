@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import threading
 import time
 from collections import deque
@@ -13,6 +12,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from thetajoin.secrets import hide_passwords, redact
 from thetajoin.spark.listener import JoinProgress
 from thetajoin.spark.page.history import History, Point, load, save
 from thetajoin.spark.page.picture import Picture
@@ -20,7 +20,6 @@ from thetajoin.spark.page.picture import Picture
 KEPT = 100  # messages for who was too slow to get them at once
 SAVE_S = 10.0  # between two writes of the history's file
 STARTING, RUNNING, ENDED, FAILED = "starting", "running", "ended", "failed"
-_SECRET = re.compile(r'://[^/@\s"\\]+@')
 _FIELDS = tuple(field.name for field in fields(Point))
 
 _log = logging.getLogger(__name__)
@@ -138,9 +137,9 @@ def _encoded(message: dict[str, Any]) -> bytes:
     """A message as a line of JSON; addresses in it are without the password they may have.
 
     >>> _encoded({"sink": "jdbc://me:secret@host/db"})
-    b'{"sink":"jdbc://***@host/db"}'
+    b'{"sink":"jdbc://me:[hidden]@host/db"}'
     """
-    return _SECRET.sub("://***@", json.dumps(message, separators=(",", ":"))).encode()
+    return redact(hide_passwords(json.dumps(message, separators=(",", ":")))).encode()
 
 
 def _batch(p: JoinProgress) -> dict[str, Any]:
