@@ -234,7 +234,9 @@ def _typed(
     if function == "count":
         return Output(name, function, LONG, (term("count", expr),), text)
     if function in ("min", "max"):
-        if not is_comparable(expr.type) or expr.type == NULL:
+        if expr.type == NULL:  # as pandas has it where a column of objects is empty
+            expr, given = coerced(expr, STRING), (pa.string(), given[1])
+        if not is_comparable(expr.type):
             raise _wrong_type(source, function, expr, "values with an order")
         kind: Kind = "min" if function == "min" else "max"
         placed = _place(source, expr)

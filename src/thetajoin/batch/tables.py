@@ -12,6 +12,8 @@ from thetajoin.batch.dtypes import marked, to_pandas, without_odd_categories
 from thetajoin.batch.files import is_path, read_files
 from thetajoin.errors import DataError, SchemaError, ThetaJoinError
 
+# In a field of Arrow: the type that a column had in Polars.
+_POLARS = b"thetajoin.polars"
 Kind = Literal["arrow", "pandas", "polars", "lazy"]
 # Readers that have been read: they would give no rows, and say nothing.
 _READ: WeakSet[pa.RecordBatchReader] = WeakSet()
@@ -98,7 +100,8 @@ def _to_arrow(table: Any, what: str, as_kind: Kind | None) -> pa.Table | pa.Reco
         return marked(plain, table) if as_kind == "pandas" else plain
     if kind in ("polars", "lazy"):
         _refuse_objects(table, what)
-        return (table if kind == "polars" else table.collect()).to_arrow()
+        frame = table if kind == "polars" else table.collect()
+        return _with_wide_integers(frame, what, mark=as_kind in ("polars", "lazy"))
     if _is_narwhals(table):  # whose own way to Arrow would make a column of a pandas index
         return _to_arrow(table.to_native(), what, as_kind)
     if isinstance(table, pa.RecordBatchReader):
@@ -131,6 +134,31 @@ def _refuse_objects(frame: Any, what: str) -> None:
             )
 
 
+def _with_wide_integers(frame: Any, what: str, *, mark: bool) -> pa.Table:
+    """A frame of Polars in Arrow, which has no integers of 128 bits: they become decimals.
+
+    With `mark` their fields say so, for `from_table` to make them what they were.
+    """
+    polars = sys.modules["polars"]
+    wide = {n: str(t) for n, t in frame.schema.items() if str(t) in ("Int128", "UInt128")}
+    for name in wide:
+        try:
+            frame = frame.with_columns(polars.col(name).cast(polars.Decimal(38, 0)))
+        except polars.exceptions.PolarsError as error:
+            raise DataError(
+                f"column {name!r} of the {what} input has integers of more than 38 digits: "
+                "cast it to a string or a double"
+            ) from error
+    table = frame.to_arrow()
+    if not wide or not mark:
+        return table
+    fields = [
+        field.with_metadata({_POLARS: wide[field.name]}) if field.name in wide else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))
+
+
 def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:
     """All rows of a table in one record batch."""
     columns = []
@@ -138,7 +166,15 @@ def contiguous(table: pa.Table, what: str) -> pa.RecordBatch:
         _check_order(column, name, what)
         try:
             whole = column.num_chunks == 1
-            columns.append(column.chunk(0) if whole else column.combine_chunks())
+            if column.num_chunks == 0:  # Arrow can combine no chunks of most types, but not of all
+                columns.append(pa.nulls(0, column.type))
+            else:
+                columns.append(column.chunk(0) if whole else column.combine_chunks())
+        except pa.ArrowNotImplementedError as error:
+            raise SchemaError(
+                f"column {name!r} of the {what} input is {column.type}, in several chunks that "
+                "Arrow cannot combine: leave it out, or give it as one chunk"
+            ) from error
         except pa.ArrowInvalid as error:
             raise DataError(
                 f"column {name!r} of the {what} input has too much text for one array: "
@@ -165,6 +201,12 @@ def from_table(table: pa.Table, kind: Kind) -> Any:
     if kind == "pandas":
         return to_pandas(table)
     if kind in ("polars", "lazy"):
-        frame = sys.modules["polars"].from_arrow(table)
+        polars = sys.modules["polars"]
+        frame = polars.from_arrow(table)
+        for field in table.schema:
+            if kept := (field.metadata or {}).get(_POLARS):
+                frame = frame.with_columns(
+                    polars.col(field.name).cast(getattr(polars, kept.decode()))
+                )
         return frame if kind == "polars" else frame.lazy()
     return table

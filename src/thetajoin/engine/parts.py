@@ -108,15 +108,14 @@ class NearKey:
 class _Builder:
     # Whether it matters which of two rows with one key came first.
     stable: bool = False
-    keys: dict[Side, list[KeySpec]] = field(default_factory=lambda: {"l": [], "r": []})
+    # Keys and their numbers.
+    keys: dict[Side, dict[KeySpec, int]] = field(default_factory=lambda: {"l": {}, "r": {}})
     dims: dict[Side, dict[tuple[int, str], list[Ask]]] = field(
         default_factory=lambda: {"l": {}, "r": {}}
     )
 
     def key(self, side: Side, spec: KeySpec) -> int:
-        if spec not in self.keys[side]:
-            self.keys[side].append(spec)
-        return self.keys[side].index(spec)
+        return self.keys[side].setdefault(spec, len(self.keys[side]))
 
     def ask(self, stored: Side, kind: str, key: int, ask: Ask) -> None:
         # An ordered key gathers all its bounds; equalities and exclusions stand alone.
@@ -168,9 +167,10 @@ class _Builder:
 
     def view(self, stored: Side) -> View:
         dims, asks, keys = [], [], []
+        specs = list(self.keys[stored])
         for (key, name), ask in self.dims[stored].items():
             kind = name.split()[0]
-            is_bytes = self.keys[stored][key].is_bytes
+            is_bytes = specs[key].is_bytes
             dims.append(Dim(kind == "equal", kind == "negate", is_bytes))
             asks.append(tuple(ask))
             keys.append(key)
