@@ -1,4 +1,4 @@
-"""Columns of every type, also without rows or chunks: they are carried along, or refused in one line."""
+"""Columns of every type are carried along, also without rows or chunks."""
 
 from __future__ import annotations
 
@@ -42,12 +42,8 @@ def test_a_column_without_rows(type_, chunks, how):
     keys = pa.chunked_array([pa.nulls(0, pa.int64())] * chunks, pa.int64())
     table = pa.table({"k": keys, "x": column})
     for left, right in ((table, KEYS), (KEYS, table)):
-        try:
-            found = tj.join(left, right, "l.k < r.k", how=how)
-        except tj.ThetaJoinError as error:
-            assert len(str(error).splitlines()) == 1
-        else:
-            assert found.num_rows == (2 if how == "full" else 0)
+        found = tj.join(left, right, "l.k < r.k", how=how)
+        assert found.num_rows == (2 if how == "full" else 0)
 
 
 def test_extremes_over_an_empty_column_of_objects():

@@ -107,11 +107,11 @@ class Rows:
         return made
 
 
-def steps(seed: int, *, timed: bool, sizes: tuple[int, ...] = (5, 3, 7, 0, 12, 2)) -> list[Any]:
+def steps(seed: int, *, timed: bool, sizes: tuple[int, ...] = (8, 6, 9, 0, 14, 7)) -> list[Any]:
     """Pushes, and where there is event time a watermark behind most of them."""
     rows, made = Rows(seed), []
     for at, size in enumerate(sizes):
-        times = (10 * at, 10 * at + 14)
+        times = (max(0, 10 * at - 18), 10 * at + 14)  # some rows come behind the watermark
         left, right = rows.draw("lac", size, times), rows.draw("rbd", max(0, size - 1), times)
         if at == 1:
             right = []
@@ -198,11 +198,12 @@ def _nearest(direction: str, how: str) -> Scenario:
         tj.StreamJoin.nearest, key="t", on="l.c >= r.d", direction=direction, how=how, k=2,
         window=window, left_schema=LEFT, right_schema=RIGHT, **RUN,
     )  # fmt: skip
-    return Scenario(f"nearest-{direction}-{how}", make, calls_of(made, last=("snapshot", "finish")))
+    last = ("finish",) if how == "anti" else ("snapshot", "finish")
+    return Scenario(f"nearest-{direction}-{how}", make, calls_of(made, last=last))
 
 
 def _totals(how: str, name: str) -> Scenario:
-    made = steps(13, timed=name == "time")
+    made = steps(19, timed=name == "time")
     make = partial(
         StreamAggregate, ON, how=how, aggs=TOTALS, group_by="l.a", window=windows()[name][0],
         order_by=("t", "t") if name == "count" else None,
@@ -233,7 +234,7 @@ def _all() -> list[Scenario]:
     made = [_stream(how, name) for name, hows in outer.items() for how in hows]
     made += [_stream(how, name, merge="inline") for name in ("time", "count") for how in HOWS]
     made += [_stream("full", "time", schemas=False), _stream("inner", "count", schemas=False)]
-    structures = ("auto", "pim_tree", "bi_sort", "chained_index")
+    structures = ("auto", "pim_tree", "bi_sort", "b_chain")
     made += [_stream("left", "time", index=index) for index in structures]
     made += [_saving(how, name) for how, name in (("left", "time"), ("full", "count"))]
     made += [_nearest(d, "left") for d in ("backward", "forward", "nearest")]

@@ -33,6 +33,22 @@ def test_every_volume_is_declared_and_every_name_is_there(objects: dict[str, Any
     assert {"name": "TMPDIR", "value": places["scratch"]} in container["env"]
 
 
+def test_the_pod_has_no_more_rights_than_it_needs(objects: dict[str, Any]) -> None:
+    pod = objects["StatefulSet"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    [container] = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    # What is written at home, or as scratch, has a volume to go to.
+    scratch = next(m["mountPath"] for m in container["volumeMounts"] if m["name"] == "scratch")
+    given = {one["name"]: one["value"] for one in container["env"]}
+    assert given["HOME"] == given["TMPDIR"] == scratch
+
+
 def test_its_job_is_one(objects: dict[str, Any], tmp_path: Path) -> None:
     from thetajoin.cli.jobs import read_job
 

@@ -316,10 +316,13 @@ def test_counters_go_on_wherever_the_state_comes_from(forget: str, local_dir: Pa
     assert numbers_of(push_frame(tester, rows_at(3, first=3)))["from"] == "memory"
 
 
+ONE, TWO = "a" * 12, "b" * 12
+
+
 def test_a_new_join_removes_the_files_of_idle_ones(local_dir: Path) -> None:
     """An idle join that goes on finds its rows in the state store, and writes files again."""
     testers = {
-        label: make_tester(make_spec(tj.CountWindow(50), label=label)) for label in ("one", "two")
+        label: make_tester(make_spec(tj.CountWindow(50), label=label)) for label in (ONE, TWO)
     }
     batches = random_batches(8, batches=4, rows=12)
     batches = [naive.Push(sorted_by_hash(b.left), sorted_by_hash(b.right)) for b in batches]
@@ -327,22 +330,29 @@ def test_a_new_join_removes_the_files_of_idle_ones(local_dir: Path) -> None:
         push(tester, batches[0])
         assert list((local_dir / f"thetajoin-{label}").glob("0/*.json"))
     long_ago = time.time() - 2 * limits.idle_seconds
-    for path in [local_dir / "thetajoin-one", *(local_dir / "thetajoin-one").glob("*")]:
+    others = [
+        local_dir / name for name in ("thetajoin-kernels-1000", "thetajoin-demo", "thetajoin-d")
+    ]
+    for other in others:
+        other.mkdir()
+        os.utime(other, (long_ago, long_ago))
+    for path in [local_dir / f"thetajoin-{ONE}", *(local_dir / f"thetajoin-{ONE}").glob("*")]:
         os.utime(path, (long_ago, long_ago))
-    found = [push(make_tester(make_spec(tj.CountWindow(50), label="three")), batches[0])]
-    assert not (local_dir / "thetajoin-one").exists()
-    assert (local_dir / "thetajoin-two").exists()
+    found = [push(make_tester(make_spec(tj.CountWindow(50), label="c" * 12)), batches[0])]
+    assert not (local_dir / f"thetajoin-{ONE}").exists()
+    assert (local_dir / f"thetajoin-{TWO}").exists()
+    assert all(other.exists() for other in others), "they are nobody's segment files"
     # The worker that still maps the files, then one that must build its segments again.
     for number, batch in enumerate(batches[1:]):
         if number == 1:
             unit_module._REMEMBERED.clear()
-            shutil.rmtree(local_dir / "thetajoin-one")
-        one, two = (push_frame(testers[label], batch) for label in ("one", "two"))
+            shutil.rmtree(local_dir / f"thetajoin-{ONE}")
+        one, two = (push_frame(testers[label], batch) for label in (ONE, TWO))
         assert ids(one) == ids(two)
         assert numbers_of(one)["from"] == ("state" if number == 1 else "memory")
         found.append(ids(one))
-        layouts = (local_dir / "thetajoin-one" / "0").glob("*.json")
+        layouts = (local_dir / f"thetajoin-{ONE}" / "0").glob("*.json")
         newest = json.loads(max(layouts, key=lambda path: path.stat().st_mtime_ns).read_text())
         for name in [*newest["l"], *newest["r"]]:
-            assert (local_dir / "thetajoin-one" / "0" / name).exists()
+            assert (local_dir / f"thetajoin-{ONE}" / "0" / name).exists()
     assert sum(map(len, found)) > 20

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -62,9 +63,22 @@ def make_private(folder: Path) -> None:
 def _remove_idle(root: Path) -> None:
     """Remove the files of joins that have not written for a while: most have ended."""
     for join in root.glob(f"{PREFIX}*"):
+        if not _is_own(join):
+            continue
         newest = max(map(_written, [join, *join.glob("*")]))
         if time.time() - newest > limits.idle_seconds:
             shutil.rmtree(join, ignore_errors=True)
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether a folder is a join's of this user's; others begin their names like that as well."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    mine = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+    named = re.fullmatch(rf"{PREFIX}[0-9a-f]{{12}}", folder.name) is not None
+    return mine and named and stat.S_ISDIR(found.st_mode)
 
 
 def check_private(folder: Path) -> None:
@@ -150,7 +164,7 @@ class SegmentCache:
             self._sweep()
         except FileNotFoundError:
             pass  # the query has ended, and its files with it
-        except (OSError, DamagedError) as error:
+        except (OSError, DamagedError, MemoryError) as error:
             self._give_up(error)
         finally:
             with contextlib.suppress(OSError):
