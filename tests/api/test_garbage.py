@@ -238,7 +238,6 @@ def test_columns_whose_rows_cannot_be_picked(type_: pa.DataType) -> None:
 
 FRAMES: dict[str, Any] = {
     "objects of Polars": lambda: pl.DataFrame({"k": [1], "o": [object()]}),
-    "numbers of 128 bits": lambda: pl.DataFrame({"k": [1], "o": pl.Series([1], dtype=pl.Int128)}),
     "objects of pandas": lambda: pd.DataFrame({"k": [1], "o": [object()]}),
     "mixed objects": lambda: pd.DataFrame({"k": [1, "x"]}),
     "integers past 64 bits": lambda: pd.DataFrame({"k": [1, 2], "o": [2**80, 1]}),
