@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +19,7 @@ import pytest
 import thetajoin as tj
 from strategies import all_ids, ids
 from thetajoin.aggregate.stream import StreamAggregate
+from thetajoin.limits import changed
 
 THREADS, PUSHES, ROWS = 4, 25, 6
 
@@ -272,3 +275,88 @@ def test_watermarks_from_all_threads() -> None:
 
     results = [table for tables in together(advance) for table in tables]
     assert all_ids([*results, join.finish()]) == Counter((n, None) for n in numbers)
+
+
+# Forks: a child has the operator as it was, and none of the parent's threads.
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+with_threads = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
+
+def begun() -> tj.StreamJoin:
+    """A join that has the rows of thread 0 and merges in the background."""
+    join = tj.StreamJoin("l.a > r.a + 6", window=tj.FullHistory(), head_rows=16)
+    go_on(join, 0)
+    return join
+
+
+def go_on(join: tj.StreamJoin, thread: int) -> tuple[Counter[Any], int]:
+    """What one process gets for a thread's rows, and how many segments there are at the end."""
+    got = []
+    for at in range(PUSHES):
+        got.append(join.push(left=batch("l", thread, at)))
+        got.append(join.push(right=batch("r", thread, at)))
+    again = tj.StreamJoin.restore(join.snapshot())
+    assert again.stats.left_rows == join.stats.left_rows
+    return all_ids([table for table in got if table.num_columns]), join.stats.segments
+
+
+def expected_after(thread: int) -> Counter[Any]:
+    """The pairs that a thread's rows bring where those of thread 0 are stored."""
+    rows = PUSHES * ROWS
+    mine = range(thread * rows, (thread + 1) * rows)
+    both = [*range(rows), *mine]
+    return Counter(
+        (l, r)
+        for l in both
+        for r in both
+        if (l in mine or r in mine) and 7 * l % 11 > (7 * r + 1) % 11 + 6
+    )
+
+
+def put_result(join: tj.StreamJoin, results: Any) -> None:
+    results.put(go_on(join, 1))
+
+
+@needs_fork
+@with_threads
+def test_multiprocessing_with_forks() -> None:
+    with changed(smallest_class=2):
+        join = begun()
+        forks = multiprocessing.get_context("fork")
+        results = forks.Queue()
+        child = forks.Process(target=put_result, args=(join, results))
+        child.start()
+        here, _ = go_on(join, 2)
+        there, segments = results.get(timeout=60)
+        child.join(60)
+    assert here == expected_after(2)
+    assert there == expected_after(1)
+    assert segments <= 20  # of 50 without merges
+
+
+@needs_fork
+@with_threads
+def test_a_server_that_loads_first_and_forks_then() -> None:
+    with changed(smallest_class=2):
+        join = begun()
+        workers = []
+        for thread in range(1, THREADS):
+            read, write = os.pipe()
+            process = os.fork()
+            if process == 0:
+                try:
+                    signal.alarm(60)
+                    found, segments = go_on(join, thread)
+                    same = found == expected_after(thread)
+                    os.write(write, f"{same} {segments <= 20}".encode())
+                finally:
+                    os._exit(0)
+            os.close(write)
+            workers.append((process, read))
+        for process, read in workers:
+            with open(read, "rb") as answer:
+                assert answer.read() == b"True True"
+            os.waitpid(process, 0)
+    found, _ = go_on(join, 1)
+    assert found == expected_after(1)

@@ -78,6 +78,17 @@ def test_a_table_that_was_given_comes_first(folder, run):
     assert (code, objects(out)) == (0, ROWS[2:])
 
 
+def test_without_files(folder, run, refused):
+    tables = ("--table", "a=a.parquet", "--table", "b=b.csv", "--no-files")
+    code, out, _ = run("run", "SELECT a.k, b.s FROM a JOIN b ON a.k < b.j", "--json", *tables)
+    assert (code, objects(out)) == (0, ROWS)
+    for file in ("'a.parquet'", '"a.parquet"', "'/etc/passwd'"):
+        query = f"SELECT a.k FROM {file} a JOIN b ON a.k < b.j"
+        assert "files are switched off" in refused("run", query, *tables)
+    (folder / "job.toml").write_text(f'query = "{QUERY}"\n')
+    assert "a job file must be trusted" in refused("run", "job.toml", "--no-files")
+
+
 def test_files_of_a_job_are_beside_it(folder, run, monkeypatch):
     (folder / "job.toml").write_text(f'query = "{QUERY}"\n')
     (folder / "elsewhere").mkdir()

@@ -115,6 +115,7 @@ class StreamAggregate:
         self._now = replace(self._now, join=join)
 
     @serial
+    @enough_memory(LESS)
     def result(self) -> pa.Table:
         """The totals of all groups."""
         return result(self._now.totals)

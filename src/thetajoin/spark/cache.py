@@ -157,11 +157,7 @@ class SegmentCache:
 
     def _write(self, token: str, state: JoinState) -> None:
         try:
-            layout = {"token": token, **self._filed(state)}
-            partial = self.folder / f"{token}.partial"
-            partial.write_text(json.dumps(layout))
-            os.replace(partial, self.folder / f"{token}.json")
-            self._sweep()
+            self._write_layout(token, state)
         except FileNotFoundError:
             pass  # the query has ended, and its files with it
         except (OSError, DamagedError, MemoryError) as error:
@@ -169,6 +165,13 @@ class SegmentCache:
         finally:
             with contextlib.suppress(OSError):
                 self._pending(token).unlink(missing_ok=True)
+
+    def _write_layout(self, token: str, state: JoinState) -> None:
+        layout = {"token": token, **self._filed(state)}
+        partial = self.folder / f"{token}.partial"
+        partial.write_text(json.dumps(layout))
+        os.replace(partial, self.folder / f"{token}.json")
+        self._sweep()
 
     def _filed(self, state: JoinState) -> dict[str, list[str]]:
         """The files of each side's segments, which are on mapped memory from then on."""
