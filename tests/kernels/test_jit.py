@@ -145,3 +145,36 @@ def test_instructions_are_the_same_in_python(word):
     assert jit.trailing_zeros.py_func(word) == (int(word) & -int(word)).bit_length() - 1
     assert jit.population.py_func(word) == bin(int(word)).count("1")
     assert jit.bits_of.py_func(jit.double_of.py_func(np.int64(5))) == 5
+
+
+@pytest.mark.skipif(not jit.COMPILES, reason="nothing is compiled")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_another_thread_compiles():
+    """The child compiles too: locks of the thread that is not there do not keep it waiting."""
+    script = """
+import os, signal, threading, time
+import numpy as np
+from numba.core.compiler_lock import global_compiler_lock as compiling
+from thetajoin.kernels.search import first_above
+from thetajoin.kernels import jit
+
+def compile_for_long():
+    with jit._making, compiling:
+        begun.set()
+        time.sleep(1)
+
+begun = threading.Event()
+threading.Thread(target=compile_for_long).start()
+begun.wait()
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    four = np.arange(4)
+    first_above(four, four, four, np.empty(4, np.int64))
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.strip() == "7"

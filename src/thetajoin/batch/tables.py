@@ -25,12 +25,11 @@ def kind_of(table: Any) -> Kind | None:
     "lazy" is a LazyFrame of Polars. What has no kind of its own (a path, a relation of DuckDB, a
     reader) gives Arrow.
     """
-    pandas, polars = (sys.modules.get(name) for name in ("pandas", "polars"))
-    if pandas is not None and isinstance(table, pandas.DataFrame):
+    if _is_a("pandas", "DataFrame", table):
         return "pandas"
-    if polars is not None and isinstance(table, polars.DataFrame):
+    if _is_a("polars", "DataFrame", table):
         return "polars"
-    if polars is not None and isinstance(table, polars.LazyFrame):
+    if _is_a("polars", "LazyFrame", table):
         return "lazy"
     return "arrow" if is_path(table) or _reads_as_arrow(table) else None
 
@@ -47,6 +46,15 @@ def _reads_as_arrow(table: Any) -> bool:
     )
 
 
+def _is_a(module: str, name: str, table: Any) -> bool:
+    """Whether a table is of a module's class. Another thread may be importing the module just now.
+
+    Then it has no such class yet, and there can be no such table.
+    """
+    found = getattr(sys.modules.get(module), name, None)
+    return found is not None and isinstance(table, found)
+
+
 def _is_from(library: str, table: Any) -> bool:
     """Whether a library that is not imported has made the table; classes may have no module."""
     return str(getattr(type(table), "__module__", "")).startswith(f"{library}.")
@@ -57,8 +65,7 @@ def _is_narwhals(table: Any) -> bool:
 
 
 def _is_dataset(table: Any) -> bool:
-    dataset = sys.modules.get("pyarrow.dataset")
-    return dataset is not None and isinstance(table, dataset.Dataset | dataset.Scanner)
+    return any(_is_a("pyarrow.dataset", name, table) for name in ("Dataset", "Scanner"))
 
 
 def no_table(value: Any, what: str) -> SchemaError:

@@ -10,6 +10,7 @@ With ``NUMBA_DISABLE_JIT=1`` that is all they ever are, which is how the tests s
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,14 +40,28 @@ _left = PATIENCE
 _loaded = False
 
 
-def _renew_lock() -> None:
-    """In the child of a fork, the thread that was compiling is not there to release the lock."""
-    global _making
-    _making = threading.RLock()
+# What a fork holds, so that no other thread is compiling just then: in the child that thread would
+# not be there to release its locks, and the next call would wait for ever.
+_held_by_fork: list[Any] = []
+
+
+def _hold_locks() -> None:
+    numba = sys.modules.get("numba.core.compiler_lock")
+    for lock in (_making, getattr(numba, "global_compiler_lock", None)):
+        if lock is not None:
+            lock.acquire()
+            _held_by_fork.append(lock)
+
+
+def _release_locks() -> None:
+    while _held_by_fork:
+        _held_by_fork.pop().release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+    os.register_at_fork(
+        before=_hold_locks, after_in_parent=_release_locks, after_in_child=_release_locks
+    )
 
 
 class Kernel:
