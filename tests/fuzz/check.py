@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import traceback
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import permutations
 from typing import Any
 
 import pyarrow as pa
@@ -175,22 +177,45 @@ def _compare_groups(case: Case, table: pa.Table, want: dict[Any, list[Any]]) -> 
     columns = [from_array(column) for column in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     count = len(case.groups)
-    got = {tuple(same(v) for v in row[:count]): row[count:] for row in rows}
     if any(given == "pandas" for given in case.inputs.values()):
         return Outcome("right")
-    if len(got) != len(rows):
+    # What pandas holds as NaN is NULL, so two groups may look the same in what it is given.
+    got = _by_group(((row[:count], row[count:]) for row in rows), pandas)
+    right = _by_group(want.items(), pandas)
+    if not pandas and len(got) != len(rows):
         return Outcome("wrong", "a group twice", f"{rows}")
-    if got.keys() != want.keys():
-        missing, extra = want.keys() - got.keys(), got.keys() - want.keys()
+    if got.keys() != right.keys():
+        missing, extra = right.keys() - got.keys(), got.keys() - right.keys()
         return Outcome("wrong", "groups", f"missing {missing}\nextra {extra}")
-    for key, values in want.items():
-        for agg, mine, right in zip(case.aggs, got[key], values, strict=True):
-            if mine is None and pandas and _is_nan(right):
-                continue  # what pandas holds as NaN is NULL in Arrow
-            if not _fits(mine, right):
-                told = f"group {key}: {agg.sql()} is {mine!r}, not {right!r}"
-                return Outcome("wrong", f"aggregate {agg.function}", told)
+    for key, totals in right.items():
+        faults = [
+            _first_fault(case, found, totals, pandas) for found in permutations(got[key])
+        ]  # of one, or of two that look the same
+        if all(faults):
+            return Outcome("wrong", faults[0].split("(")[0], f"group {key}: {faults[0]}")
     return Outcome("right")
+
+
+def _by_group(rows: Iterable[tuple[Any, list[Any]]], pandas: bool) -> dict[Any, list[list[Any]]]:
+    """The totals of all groups of a key; in pandas NaN and NULL are one key."""
+    found: dict[Any, list[list[Any]]] = {}
+    for key, totals in rows:
+        plain = tuple(None if pandas and same(v) == "NaN" else same(v) for v in key)
+        found.setdefault(plain, []).append(totals)
+    return found
+
+
+def _first_fault(case: Case, got: Sequence[list[Any]], want: list[list[Any]], pandas: bool) -> str:
+    """The first total that is not right; empty if all are."""
+    if len(got) != len(want):
+        return f"{len(got)} groups, not {len(want)}"
+    for mine, right in zip(got, want, strict=True):
+        for agg, value, wanted in zip(case.aggs, mine, right, strict=True):
+            if value is None and pandas and _is_nan(wanted):
+                continue  # what pandas holds as NaN is NULL in Arrow
+            if not _fits(value, wanted):
+                return f"aggregate {agg.function} ({agg.sql()} is {value!r}, not {wanted!r})"
+    return ""
 
 
 def _is_nan(value: Any) -> bool:
