@@ -237,12 +237,13 @@ def make(cases: list[Case], kind: str, target: Path, session: Any = None) -> Non
 
 
 def main() -> None:
-    from thetajoin.spark.session import LOCAL_CHECKPOINTS, local_session
+    from thetajoin.spark.session import local_session
+    from thetajoin.spark.versions import local_checkpoints
 
     target = HERE / "kept" / tj.__version__
     target.mkdir(parents=True, exist_ok=True)
     make(SNAPSHOTS, SNAPSHOT, target)
-    session = local_session(2, memory="1g", settings=LOCAL_CHECKPOINTS)
+    session = local_session(2, memory="1g", settings=local_checkpoints())
     make(CHECKPOINTS, CHECKPOINT, target, session)
     session.stop()
 

@@ -19,13 +19,13 @@ def spark(
 ) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from thetajoin.spark.session import (
-        LOCAL_CHECKPOINTS,
         PROVIDER,
         ROCKSDB,
         SHARED_WORKERS,
         SparkError,
         use_java,
     )
+    from thetajoin.spark.versions import local_checkpoints
 
     local = tmp_path_factory.mktemp("spark-local")
     try:
@@ -36,7 +36,7 @@ def spark(
     from pyspark.sql import SparkSession
 
     settings = {
-        **LOCAL_CHECKPOINTS,
+        **local_checkpoints(),
         **SHARED_WORKERS,
         PROVIDER: ROCKSDB,
         "spark.ui.enabled": "false",
@@ -69,7 +69,8 @@ def spark(
 def _kafka() -> dict[str, str]:
     """What the session needs to speak with a broker; nothing where it cannot be had."""
     from thetajoin.errors import ThetaJoinError
-    from thetajoin.spark.connectors.jars import installed_spark, jar_settings
+    from thetajoin.spark.connectors.jars import jar_settings
+    from thetajoin.spark.versions import installed_spark
 
     try:
         return jar_settings(["kafka", "avro"], installed_spark())
@@ -83,7 +84,8 @@ def kafka() -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from thetajoin.errors import ThetaJoinError
     from thetajoin.spark.connectors.broker import broker_jars
-    from thetajoin.spark.connectors.jars import installed_spark, jar_settings
+    from thetajoin.spark.connectors.jars import jar_settings
+    from thetajoin.spark.versions import installed_spark
 
     try:
         jar_settings(["kafka", "avro"], installed_spark())

@@ -1,9 +1,11 @@
-"""A unit alone, in Spark's own tester: made, pushed into, looked into."""
+"""A unit alone, with the simulator's state store: made, pushed into, looked into."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -12,12 +14,10 @@ import pytest
 
 import naive
 import thetajoin as tj
+from simulation.store import Handle, Saved
 from spark.harness import EPOCH, LEFT, RIGHT, at
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
-pytest.importorskip("grpc", reason="grpcio is not installed")
-from pyspark.sql.streaming.tws_tester import TwsTester
-
 from thetajoin.spark.pack import packer
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
@@ -42,10 +42,48 @@ def make_spec(window: Any, how: str = "inner", **changes: Any) -> UnitSpec:
     return UnitSpec(**(values | changes))
 
 
-def make_tester(spec: UnitSpec) -> TwsTester:
-    timed = spec.window["kind"] == "time"
-    extra = {"eventTimeExtractor": lambda row: 2**62} if timed else {}
-    return TwsTester(JoinUnit(spec), timeMode="EventTime" if timed else "None", **extra)
+class Tester:
+    """A unit in one task that never ends; Spark's own tester is not in 4.0 and 4.1."""
+
+    def __init__(self, spec: UnitSpec) -> None:
+        self._timed = spec.window["kind"] == "time"
+        self.handle = Handle({}, 0, lambda operation: None)
+        self.use(JoinUnit(spec))
+
+    def use(self, unit: JoinUnit) -> None:
+        """Go on with another unit, as a query that was started again."""
+        self.processor = unit
+        unit.init(self.handle)
+
+    def put_in(self, key: int, frame: pd.DataFrame) -> pd.DataFrame:
+        """New blobs for one grouping key."""
+        self.handle.key = key
+        return _together(self.processor.handleInputRows((key,), iter([frame]), self._times()))
+
+    def set_watermark(self, millis: int, *, wake: bool = True) -> pd.DataFrame:
+        """Move the watermark on, and fire the timers that it has passed."""
+        assert millis > self.handle.watermark
+        self.handle.watermark = millis
+        given = []
+        for expiry, key in self.handle.expired() if wake else []:
+            self.handle.key = key
+            info = SimpleNamespace(getExpiryTimeInMs=lambda expiry=expiry: expiry)
+            given += self.processor.handleExpiredTimer((key,), self._times(), info)
+            self.handle.deleteTimer(expiry)
+        return _together(given)
+
+    def _times(self) -> Any:
+        millis = self.handle.watermark if self._timed else -1
+        return SimpleNamespace(getCurrentWatermarkInMs=lambda: millis)
+
+
+def _together(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    given = list(frames)
+    return pd.concat(given, ignore_index=True) if given else pd.DataFrame()
+
+
+def make_tester(spec: UnitSpec) -> Tester:
+    return Tester(spec)
 
 
 def blobs(push: naive.Push, spec: UnitSpec | None = None) -> pd.DataFrame:
@@ -59,12 +97,12 @@ def blobs(push: naive.Push, spec: UnitSpec | None = None) -> pd.DataFrame:
     return pd.concat(made) if made else empty
 
 
-def push(tester: TwsTester, batch: naive.Push) -> Counter[Any]:
+def push(tester: Tester, batch: naive.Push) -> Counter[Any]:
     return ids(push_frame(tester, batch))
 
 
-def push_frame(tester: TwsTester, batch: naive.Push) -> pd.DataFrame:
-    return tester.testInPandas(UNIT_KEYS[0], blobs(batch))
+def push_frame(tester: Tester, batch: naive.Push) -> pd.DataFrame:
+    return tester.put_in(UNIT_KEYS[0], blobs(batch))
 
 
 def numbers_of(frame: pd.DataFrame) -> dict[str, Any]:
@@ -86,18 +124,21 @@ def ids(frame: pd.DataFrame) -> Counter[Any]:
     )
 
 
-def description(tester: TwsTester) -> dict[str, Any]:
-    return json.loads(tester.peekValueState("description", UNIT_KEYS[0])[0])
+def state_of(tester: Tester, key: int = UNIT_KEYS[0]) -> Saved:
+    """What the state store has of one grouping key."""
+    return tester.handle.state[key]
 
 
-def stored(tester: TwsTester) -> set[str]:
-    return {key[0] for key in tester.peekMapState("rows", UNIT_KEYS[0])}
+def description(tester: Tester) -> dict[str, Any]:
+    return json.loads(state_of(tester).values["description"][0])
 
 
-def timers(tester: TwsTester) -> list[int]:
-    handle = tester.handle
-    handle.setGroupingKey(UNIT_KEYS[0])
-    return list(handle.listTimers())
+def stored(tester: Tester) -> set[str]:
+    return {key[0] for key in state_of(tester).maps["rows"]}
+
+
+def timers(tester: Tester) -> list[int]:
+    return sorted(state_of(tester).timers)
 
 
 def rows_at(*times: int, first: int = 0, value: int = 0) -> naive.Push:

@@ -13,7 +13,7 @@ from thetajoin.spark.connectors import jars
 from thetajoin.spark.connectors.messages import BAD, VALUE, read_messages
 from thetajoin.spark.connectors.specs import TableSink, TableSource, TopicSource
 from thetajoin.spark.connectors.tables import append_batch, check_table, read_table
-from thetajoin.spark.connectors.versions import CONNECTORS, fitting
+from thetajoin.spark.versions import CONNECTORS, fitting
 
 
 def test_what_fits_this_spark() -> None:

@@ -19,12 +19,11 @@ from thetajoin.errors import OptionError
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from spark.one_unit import make_spec, make_tester, millis, push, rows_at
+from spark.one_unit import make_spec, make_tester, millis, push, rows_at, state_of
 from spark.test_jobs import job
 from thetajoin.spark import late as late_module
 from thetajoin.spark import unit as unit_module
 from thetajoin.spark.late import check_late, checked_place
-from thetajoin.spark.unit_keys import UNIT_KEYS
 
 ON = "l.a < r.b AND l.c >= r.d"
 PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))
@@ -109,16 +108,17 @@ def test_a_task_that_is_tried_again_writes_nothing_new(
     spec = make_spec(tj.TimeWindow("5 seconds", time="t"), late=str(folder))
     tester = make_tester(spec)
     push(tester, rows_at(10))
-    tester.setWatermark(millis(20))
+    tester.set_watermark(millis(20))
     for number, attempts in (("1", 1), ("2", 2)):
         batch["streaming.sql.batchId"] = number
         for _ in range(attempts):
             # The first attempt's state is thrown away: its rows and its description stay as before.
-            saved = tester.peekValueState("description", UNIT_KEYS[0])
+            values = state_of(tester).values
+            saved = values["description"]
             push(tester, rows_at(1, 30, first=10 * int(number)))
             if attempts == 2:
                 unit_module._REMEMBERED.clear()
-                tester.updateValueState("description", UNIT_KEYS[0], saved)
+                values["description"] = saved
     assert written(folder) == Counter(
         {(side, 10 * n): 1 for side in ("left", "right") for n in (1, 2)}
     )

@@ -82,7 +82,7 @@ def test_units_agree_on_the_order_of_rows_that_are_alike(how: str, window: Any) 
         given = []
         for unit in range(units):
             turned = [*packed[5 * unit :], *packed[: 5 * unit]][:: 1 if unit % 2 else -1]
-            frame = tester.testInPandas(UNIT_KEYS[unit], pd.concat(turned))
+            frame = tester.put_in(UNIT_KEYS[unit], pd.concat(turned))
             given.append(frame[frame[METRICS].isna()])
         got = pd.concat(given)
         # The embedded join is given the rows in the units' order: by fingerprint.

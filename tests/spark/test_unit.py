@@ -1,4 +1,4 @@
-"""A unit alone, in Spark's own tester: what it keeps, what it removes, when it wakes."""
+"""A unit alone, with the simulator's state store: what it keeps, what it removes, when it wakes."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from spark.one_unit import (
     push_frame,
     rows_at,
     sorted_by_hash,
+    state_of,
     stored,
     timers,
 )
@@ -91,11 +92,11 @@ def test_a_timer_wakes_the_unit_whenever_the_watermark_moves() -> None:
     assert push(tester, rows_at(10, 12, value=5)) == Counter()
     assert timers(tester) == [1]
     # The row of 10 s can match up to 13 s, and the watermark must be past that.
-    assert ids(tester.setWatermark(millis(13))) == Counter()
+    assert ids(tester.set_watermark(millis(13))) == Counter()
     assert timers(tester) == [millis(13) + 1]
-    assert ids(tester.setWatermark(millis(13) + 1)) == Counter({(0, None): 1})
+    assert ids(tester.set_watermark(millis(13) + 1)) == Counter({(0, None): 1})
     assert timers(tester) == [millis(13) + 2]
-    assert ids(tester.setWatermark(millis(100))) == Counter({(1, None): 1})
+    assert ids(tester.set_watermark(millis(100))) == Counter({(1, None): 1})
     assert stored(tester) == set()
 
 
@@ -106,8 +107,7 @@ def test_a_row_is_late_by_the_watermark_of_the_micro_batch_before(how: str) -> N
     assert push(tester, rows_at(10)) == Counter({(0, None if how == "semi" else 0): 1})
     late = description(tester)["counters"]["late_rows"]
     # The watermark moves with a micro-batch that has rows, which Spark hands over before timers.
-    tester._currentWatermarkMs = millis(20)
-    tester.handle.setWatermark(millis(20))
+    tester.set_watermark(millis(20), wake=False)
     found = push(tester, rows_at(12, first=1))
     assert found[1, None if how == "semi" else 1] == 1
     assert description(tester)["counters"]["late_rows"] == late
@@ -136,8 +136,7 @@ def test_state_of_another_join_is_refused(changes: dict[str, Any], named: str) -
     tester = make_tester(first)
     push(tester, rows_at(0))
     changed = JoinUnit(make_spec(**({"window": tj.CountWindow(3)} | changes)))
-    changed.init(tester.handle)
-    tester.processor = changed
+    tester.use(changed)
     with pytest.raises(SnapshotError, match=named):
         push(tester, rows_at(1))
 
@@ -156,8 +155,7 @@ def test_another_way_to_write_the_same_join_goes_on(changes: dict[str, Any]) -> 
     push(tester, rows_at(0))
     unit_module._REMEMBERED.clear()
     changed = JoinUnit(make_spec(**({"window": window, "label": "again"} | changes)))
-    changed.init(tester.handle)
-    tester.processor = changed
+    tester.use(changed)
     assert push(tester, rows_at(1, first=1)) == Counter({(0, 1): 1, (1, 0): 1, (1, 1): 1})
 
 
@@ -174,13 +172,13 @@ def test_rows_of_a_self_join_stay_while_either_role_needs_them(
     spec = make_spec(window, on="l.a = r.a", self_join=True, right_schema=schema)
     tester = make_tester(spec)
     push(tester, naive.Push([{"lid": 0, "a": 1, "c": 0, "t": at(10)}]))
-    tester.setWatermark(millis(15))
+    tester.set_watermark(millis(15))
     if forget:
         unit_module._REMEMBERED.clear()
         shutil.rmtree(Path(os.environ["SPARK_LOCAL_DIRS"]) / "thetajoin-test")
     found = push(tester, naive.Push([{"lid": 1, "a": 1, "c": 0, "t": at(16)}]))
     assert found == Counter({(0, 1): 1, (1, 0): 1} if pairs is None else pairs)
-    tester.setWatermark(millis(60))
+    tester.set_watermark(millis(60))
     assert stored(tester) == set()
 
 
@@ -201,13 +199,13 @@ def test_late_rows_are_counted_once(routing: str) -> None:
     def late_rows(batch: naive.Push) -> int:
         sent = blobs(batch, spec)
         frames = [
-            tester.testInPandas(UNIT_KEYS[unit], sent[sent["unit"] == UNIT_KEYS[unit]])
+            tester.put_in(UNIT_KEYS[unit], sent[sent["unit"] == UNIT_KEYS[unit]])
             for unit in range(3)
         ]
         return sum(numbers_of(frame)["late_rows"] for frame in frames)
 
     assert late_rows(rows_at(10)) == 0
-    tester.setWatermark(millis(20))
+    tester.set_watermark(millis(20))
     assert late_rows(rows_at(12, 21, first=1)) == 2
 
 
@@ -215,7 +213,7 @@ def test_late_rows_are_told_once(caplog: pytest.LogCaptureFixture, local_dir: Pa
     """By whichever worker sees the first; workers of a host share the join's folder."""
     tester = make_tester(make_spec(tj.TimeWindow("5 seconds", time="t")))
     push(tester, rows_at(10))
-    tester.setWatermark(millis(20))
+    tester.set_watermark(millis(20))
     with caplog.at_level(logging.WARNING, "thetajoin"):
         push(tester, rows_at(21, first=1))
         assert not caplog.records
@@ -246,23 +244,24 @@ def test_a_side_may_be_behind_the_watermark_by_its_lag() -> None:
     window = tj.TimeWindow("5 seconds", time="t")
     tester = make_tester(make_spec(window, lags=(4_000_000, 0)))
     push(tester, rows_at(10))
-    tester.setWatermark(millis(14))
+    tester.set_watermark(millis(14))
     found = push(tester, rows_at(11, first=1))
     assert found == Counter({(1, 0): 1}), "the left row is within its lag, the right one is late"
     assert stored(tester) == {"l0", "r0", "l1"}
-    tester.setWatermark(millis(18))
+    tester.set_watermark(millis(18))
     assert stored(tester) == {"l0", "r0", "l1"}, "rows go when neither side may still need them"
-    tester.setWatermark(millis(30))
+    tester.set_watermark(millis(30))
     assert stored(tester) == set()
 
 
-def test_rows_that_cannot_be_written_fail_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_cannot_be_written_fail_the_task() -> None:
     tester = make_tester(make_spec(tj.FullHistory()))
 
-    def fails(*_: Any) -> None:
-        raise OSError("the state store is gone")
+    def fails(operation: str) -> None:
+        if operation == "write":
+            raise OSError("the state store is gone")
 
-    monkeypatch.setattr(tester.processor._rows, "updateValue", fails)
+    tester.handle.step = fails
     with pytest.raises(OSError, match="the state store is gone"):
         push(tester, rows_at(0))
 
@@ -310,7 +309,7 @@ def test_many_micro_batches_leave_few_entries(
     shutil.rmtree(local_dir / "thetajoin-test")
     found = push(tester, naive.Push([], [{"rid": 99, "b": 9, "d": 0, "t": at(59)}]))
     assert found == Counter({(n, 99): 1 for n in range(60)})
-    given = ids(tester.setWatermark(millis(10_000)))
+    given = ids(tester.set_watermark(millis(10_000)))
     assert given == Counter(), "each left row has found a match"
     assert stored(tester) == set()
 
@@ -339,7 +338,7 @@ def test_many_rows_are_stored_in_small_blobs(
         assert push(tester, batch) == push(alone, batch)
         entries = [Entry(*saved) for saved in description(tester)["entries"]]
         assert stored(tester) == {entry.key[0] for entry in entries}
-        kept = tester.peekMapState("rows", UNIT_KEYS[0])
+        kept = state_of(tester).maps["rows"]
         assert {key[0]: len(value[0]) for key, value in kept.items()} == {
             entry.key[0]: entry.size for entry in entries
         }
@@ -358,15 +357,14 @@ def test_many_rows_are_stored_in_small_blobs(
 
 
 @pytest.mark.parametrize("error", [EOFError(), BrokenPipeError()])
-def test_a_state_store_that_is_gone_is_told_in_a_line(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_store_that_is_gone_is_told_in_a_line(error: Exception) -> None:
     """As on a full disk, where Spark's side of the connection ends without a word."""
     tester = make_tester(make_spec(tj.FullHistory()))
 
-    def gone(*_: Any) -> None:
-        raise error
+    def gone(operation: str) -> None:
+        if operation == "write":
+            raise error
 
-    monkeypatch.setattr(tester.processor._rows, "updateValue", gone)
+    tester.handle.step = gone
     with pytest.raises(ResourceError, match="Most often a disk is full"):
         push(tester, rows_at(0))

@@ -75,7 +75,7 @@ def test_state_is_enough_to_go_on(
             unit_module._REMEMBERED.clear()
         if forget == "memory and files":
             shutil.rmtree(local_dir / "thetajoin-test", ignore_errors=True)
-        frames = [tester.testInPandas(key, blobs(batch)) for key in UNIT_KEYS[:units]]
+        frames = [tester.put_in(key, blobs(batch)) for key in UNIT_KEYS[:units]]
         sides = [
             pa.Table.from_pylist(list(rows), schema)
             for rows, schema in ((batch.left, LEFT), (batch.right, RIGHT))
@@ -170,7 +170,7 @@ def test_files_under_way_are_waited_for_while_their_writer_lives(
     # Only that module's clock: other threads sleep too.
     clock = SimpleNamespace(sleep=look, monotonic=time.monotonic, time=time.time)
     monkeypatch.setattr("thetajoin.spark.cache.time", clock)
-    frame = tester.testInPandas(
+    frame = tester.put_in(
         UNIT_KEYS[0], blobs(naive.Push([], [{"rid": 9, "b": 1, "d": 0, "t": at(0)}]))
     )
     assert ids(frame) == Counter({(0, 9): 1, (1, 9): 1})

@@ -148,13 +148,14 @@ def write_file(folder: Path, number: int, tables: dict[str, pa.Table]) -> None:
 
 def drive(case: Case, folder: Path) -> None:
     """The driver's work: join until the file `stop` appears, then finish what is there."""
-    from thetajoin.spark.session import LOCAL_CHECKPOINTS, local_session
+    from thetajoin.spark.session import local_session
+    from thetajoin.spark.versions import local_checkpoints
 
     spark = local_session(
         case.master,
         memory="1g",
         shuffle_partitions=3,
-        settings={**LOCAL_CHECKPOINTS, **settings(folder)},
+        settings={**local_checkpoints(), **settings(folder)},
         scratch=folder / "local",
         log=folder / "log",
     )

@@ -64,15 +64,16 @@ def run(progress: Progress, scale: float = 1.0, *, kills: int = 20) -> Report:
     if importlib.util.find_spec("pyspark") is None:
         raise OptionError("bench pipeline needs PySpark: pip install 'thetajoin[spark]'")
     from thetajoin.spark.connectors.broker import Broker
-    from thetajoin.spark.connectors.jars import installed_spark, jar_settings
-    from thetajoin.spark.session import LOCAL_CHECKPOINTS, NARROW_ROWS, local_session
+    from thetajoin.spark.connectors.jars import jar_settings
+    from thetajoin.spark.session import NARROW_ROWS, local_session
+    from thetajoin.spark.versions import installed_spark, local_checkpoints
 
     report = Report("pipeline", targets=TARGETS)
     folder = Path(tempfile.mkdtemp(prefix="thetajoin-pipeline-"))
     try:
         progress("starting a broker and Spark")
         settings = {
-            **LOCAL_CHECKPOINTS,
+            **local_checkpoints(),
             **NARROW_ROWS,
             **jar_settings(["kafka"], installed_spark()),
         }

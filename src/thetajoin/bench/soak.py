@@ -107,14 +107,15 @@ def check_outputs(outputs: list[tuple[int, int]]) -> int:
 
 def drive(folder: Path) -> None:
     """The driver's work: join until the file `stop` appears."""
-    from thetajoin.spark.session import LOCAL_CHECKPOINTS, local_session
+    from thetajoin.spark.session import local_session
+    from thetajoin.spark.versions import local_checkpoints
 
     (folder / "local").mkdir()
     spark = local_session(
         "local[2]",
         memory="1g",
         shuffle_partitions=1,
-        settings={**LOCAL_CHECKPOINTS, **SETTINGS},
+        settings={**local_checkpoints(), **SETTINGS},
         scratch=folder / "local",
         log=folder / "log",
     )

@@ -188,9 +188,10 @@ def measure(progress: Progress = lambda _: None, session: Any = None) -> dict[st
     """How many of the kept checkpoints and snapshots there are, and how many go on exactly."""
     own = session is None
     if own:
-        from thetajoin.spark.session import LOCAL_CHECKPOINTS, local_session
+        from thetajoin.spark.session import local_session
+        from thetajoin.spark.versions import local_checkpoints
 
-        session = local_session(2, memory="1g", settings=LOCAL_CHECKPOINTS)
+        session = local_session(2, memory="1g", settings=local_checkpoints())
     wrong = []
     try:
         for file in files():

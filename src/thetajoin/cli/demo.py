@@ -125,9 +125,11 @@ def _run(config: DemoConfig, java: session.Java, console: Console) -> None:
 
 
 def _settings(config: DemoConfig) -> dict[str, str]:
-    settings = {**session.LOCAL_CHECKPOINTS, **session.NARROW_ROWS}
+    from thetajoin.spark.versions import installed_spark, local_checkpoints
+
+    settings = {**local_checkpoints(), **session.NARROW_ROWS}
     if config.kafka:
-        from thetajoin.spark.connectors.jars import installed_spark, jar_settings
+        from thetajoin.spark.connectors.jars import jar_settings
 
         settings |= jar_settings(["kafka"], installed_spark())
     return settings

@@ -18,9 +18,9 @@ from thetajoin.engine.machine import available_cores, memory_bytes
 from thetajoin.errors import ThetaJoinError
 from thetajoin.kernels.store import KERNELS, READY, written_to
 from thetajoin.spark.connectors.jars import JARS, cache_folder, given_folder, kept
-from thetajoin.spark.connectors.versions import CONNECTORS, artifact_of
-from thetajoin.spark.connectors.versions import SPARK as SPARK_TRIED
 from thetajoin.spark.session import find_java
+from thetajoin.spark.versions import CONNECTORS, artifact_of
+from thetajoin.spark.versions import SPARK as SPARK_TRIED
 
 NEEDED = ("pyarrow", "numpy", "numba", "sqlglot", "typer", "rich")
 # transformWithState needs all of these, and does not say so when one is missing.

@@ -49,8 +49,9 @@ def connectors(job: Job) -> list[str]:
 
 def _session(job: Job, tell: Callable[[str], None]) -> Any:
     try:
-        from thetajoin.spark.connectors.jars import installed_spark, jar_settings
+        from thetajoin.spark.connectors.jars import jar_settings
         from thetajoin.spark.session import local_session
+        from thetajoin.spark.versions import installed_spark
     except ImportError as error:
         raise OptionError("a streaming job needs Spark: pip install 'thetajoin[spark]'") from error
     names = connectors(job)

@@ -30,15 +30,6 @@ VECTOR = "--add-modules=jdk.incubator.vector"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-
-# For checkpoints on a local disk. Spark's default asks Hadoop about links, which starts a process
-# for every file where Hadoop's own library is missing: about 0.3 s a micro-batch.
-LOCAL_CHECKPOINTS = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    )
-}
 # For rows of up to some kilobytes. With any other limit Spark adds up the bytes of a batch before
 # every row it sends to Python: about 0.1 s a million rows of two columns.
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     StringType,
     StructField,
@@ -42,6 +41,7 @@ from thetajoin.spark.tasks import mapped
 from thetajoin.spark.unit import METRICS, JoinUnit, placed
 from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.spark.versions import arrow_schema_of
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
 
 WATERMARK = "spark.watermarkDelayMs"
@@ -228,7 +228,7 @@ def check_watermark(df: Any, column: str, side: str) -> None:
 def arrow_schema(df: Any) -> pa.Schema:
     """A DataFrame's schema as the engine sees it."""
     try:
-        schema = to_arrow_schema(df.schema, timezone="UTC")
+        schema = arrow_schema_of(df.schema)
     except Exception as error:
         reason = str(error).splitlines()[0]
         raise SchemaError(f"a column's type cannot be carried by Arrow: {reason}") from error

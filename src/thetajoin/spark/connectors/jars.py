@@ -13,13 +13,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from thetajoin.errors import OptionError, ThetaJoinError
-from thetajoin.spark.connectors.versions import CONNECTORS, Connector, artifact_of, fitting
 from thetajoin.spark.session import find_java
+from thetajoin.spark.versions import CONNECTORS, Connector, artifact_of, fitting
 
 # A folder of jars to use instead of fetching any.
 JARS = "THETAJOIN_JARS"
@@ -45,14 +44,6 @@ def given_folder(folder: Path | None = None) -> Path | None:
         where = "[spark] jars" if folder is not None else JARS
         raise OptionError(f"{where} = {str(found)!r} is not a folder")
     return found
-
-
-def installed_spark() -> str:
-    """The version of the PySpark that is installed."""
-    try:
-        return metadata.version("pyspark")
-    except metadata.PackageNotFoundError:
-        raise OptionError("Spark is not installed: pip install 'thetajoin[spark]'") from None
 
 
 def kept(connector: Connector) -> bool:

@@ -1,12 +1,56 @@
-"""Which connector fits which Spark: Maven coordinates that were tried, and those that failed."""
+"""The Sparks that thetajoin runs on, and all that differs between them."""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import pyarrow as pa
 
 from thetajoin.errors import OptionError
 
 SPARK = "4.3"  # the Spark that everything below was tried with
+
+
+def installed_spark() -> str:
+    """The version of the PySpark that is installed."""
+    try:
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        raise OptionError("Spark is not installed: pip install 'thetajoin[spark]'") from None
+
+
+def minor(version: str) -> tuple[int, int]:
+    """The first two numbers of a version.
+
+    >>> minor("4.0.5") < minor("4.1.0-preview1")
+    True
+    """
+    first, second, *_ = version.split(".")
+    return int(first), int(second)
+
+
+def arrow_schema_of(schema: Any) -> pa.Schema:
+    """A schema of Spark's as Arrow's, its timestamps in UTC, which 4.2 and later want to be told."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    found: pa.Schema = to_arrow_schema(schema, **({"timezone": "UTC"} if takes_zone else {}))
+    return found
+
+
+def local_checkpoints() -> dict[str, str]:
+    """Settings for checkpoints on a local disk.
+
+    Spark's default asks Hadoop about links, which starts a process for every file where Hadoop's
+    own library is missing: about 0.3 s a micro-batch.
+    """
+    package = "org.apache.spark.sql.execution.streaming."
+    moved = "checkpointing." if minor(installed_spark()) >= (4, 1) else ""
+    manager = f"{package}{moved}FileSystemBasedCheckpointFileManager"
+    return {"spark.sql.streaming.checkpointFileManagerClass": manager}
 
 
 @dataclass(frozen=True)
