@@ -2,6 +2,7 @@
 #   make demo    set up and run the demo          make check   lint, types, layering, tests
 #   make test    set up and run the fast tests    make bench   set up the peers, run the benchmark
 #   make test-all  also the slow tests            make docs    build the documentation into build/site
+#   make test-spark VERSIONS="4.0 4.2"            the Spark tests on these versions of Spark, by default on all
 #   make clean   remove .venv and what the tools left
 
 VENV := .venv
@@ -15,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist load --durations=25 --dur
 TOOLS := $(VENV)/.stamp-dev,spark,plot
 
 .DEFAULT_GOAL := test
-.PHONY: demo test test-all check bench docs clean format
+.PHONY: demo test test-all test-spark check bench docs clean format
 
 $(VENV)/.stamp-python:
 	$(if $(PYTHON_OK),,$(error thetajoin needs Python 3.11 or newer with venv; point to one: make PYTHON=/path/to/python3))
@@ -50,6 +51,23 @@ test: $(TOOLS)
 test-all: $(TOOLS)
 	$(java)
 	@$(PYTEST) -m "slow or not slow"
+
+# Each Spark has an environment of its own beside the others, with the newest release of its version.
+VERSIONS ?= 4.0 4.1 4.2 4.3
+$(VENV)/spark-%/.stamp: $(VENV)/.stamp-python pyproject.toml constraints.txt
+	@echo "set-up: installing thetajoin with PySpark $* into $(VENV)/spark-$*"
+	@$(BIN)/python -m venv $(VENV)/spark-$*
+	@sed 's/^pyspark==.*/pyspark==$*.*/' constraints.txt > $(VENV)/spark-$*/constraints.txt
+	@$(VENV)/spark-$*/bin/python -m pip --disable-pip-version-check install --quiet \
+		--constraint $(VENV)/spark-$*/constraints.txt --editable '.[dev,spark,plot]'
+	@touch $@
+
+test-spark: $(VERSIONS:%=$(VENV)/spark-%/.stamp)
+	$(java)
+	@failed=; for version in $(VERSIONS); do \
+		echo "PySpark $$version"; \
+		$(VENV)/spark-$$version/bin/python -m pytest -q tests/spark $(TESTS) || failed="$$failed $$version"; \
+	done; if [ -n "$$failed" ]; then echo "failed with PySpark$$failed" >&2; exit 1; fi
 
 check: $(TOOLS)
 	$(java)

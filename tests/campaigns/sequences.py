@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 # Seconds for one process; compiling everything takes half a minute on a quiet machine.
 PATIENCE = 300
-MOST_REPLAYS = 40
+MOST_REPLAYS, LONGEST_S = 40, 900  # for making one sequence short
 
 
 def run_process(
@@ -59,16 +59,16 @@ def run_process(
 def shrink(seed: int, calls: int, failing: int) -> list[int]:
     """The fewest calls found that still go wrong."""
     kept = list(range(failing + 1 if failing >= 0 else calls))
-    size, replays = max(1, len(kept) // 2), 0
-    while replays < MOST_REPLAYS:
+    size, replays, until = max(1, len(kept) // 2), 0, time.monotonic() + LONGEST_S
+    while True:
         for start in range(0, len(kept), size):
             fewer = [*kept[:start], *kept[start + size :]]
             replays += bool(fewer)
             if fewer and run_process(seed, calls, fewer)["wrong"]:
                 kept = fewer
                 break
-            if replays >= MOST_REPLAYS:
-                break
+            if replays >= MOST_REPLAYS or time.monotonic() > until:
+                return kept
         else:
             if size == 1:
                 break

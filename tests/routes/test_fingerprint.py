@@ -78,6 +78,15 @@ def test_a_null_moves_with_its_column() -> None:
     assert len(set(prints(batch))) == 2
 
 
+def test_no_lists_and_not_even_an_offset() -> None:
+    """As Spark 4.0 sends a column of lists without a row; Arrow reads whatever lies there."""
+    lies = pa.py_buffer(np.array([-7, -9], np.int32).tobytes())
+    array = pa.Array.from_buffers(
+        pa.list_(pa.int64()), 0, [None, lies], children=[pa.array([], pa.int64())]
+    )
+    assert all(len(lane) == 0 for lane in fingerprints(pa.record_batch({"a": array})))
+
+
 def test_lists_are_told_apart_by_their_lengths() -> None:
     batch = pa.record_batch({"a": [[1, 2], [1]], "b": [[3], [2, 3]]})
     assert len(set(prints(batch))) == 2

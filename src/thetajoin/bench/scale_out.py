@@ -191,6 +191,7 @@ def _sent(cores: int, scale: float) -> dict[str, Any]:
 def _repartition(cores: int, scale: float) -> dict[str, Any]:
     """A query stopped in the middle and gone on with, its state repartitioned ten times."""
     import thetajoin as tj
+    from thetajoin.spark.versions import state_mover
 
     session = spark_on(cores)
     rows, rounds = max(int(3000 * scale), 300), 10
@@ -222,8 +223,7 @@ def _repartition(cores: int, scale: float) -> dict[str, Any]:
             query.stop()  # in the middle of a micro-batch
             start(more=False).awaitTermination()
             if at < rounds:
-                manager = session._streamingCheckpointManager  # experimental, and hence so named
-                manager.repartition(str(root / "checkpoint"), partitions[at])
+                state_mover(session).repartition(str(root / "checkpoint"), partitions[at])
         found = sum(given.values(), Counter())
         whole = tj.join(tables[0], tables[1], "l.k = r.k AND l.v <= r.v")
         want = whole.select(["id", "id_right"]).to_pydict()

@@ -32,6 +32,7 @@ from thetajoin.spark.checkpoint import (
 from thetajoin.spark.checkpoint_check import faults
 from thetajoin.spark.failures import reason
 from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.spark.versions import state_mover
 from thetajoin.window.windows import CountWindow, TimeWindow, window_from_dict
 
 NOT_REJOINED = (
@@ -64,6 +65,8 @@ def migrate(
     """
     if partitions is not None and partitions < 1:
         raise OptionError(f"{partitions} partitions: there must be at least 1")
+    if partitions is not None:
+        state_mover(session)  # says so before anything is copied, where Spark has none
     _copied(old, new)
     try:
         return _changed(session, old, new, partitions, specs)
@@ -172,12 +175,10 @@ def _moved(name: str, path: str) -> str:
 
 
 def _repartition(session: Any, path: str, partitions: int) -> None:
-    """Spark's own repartitioning of a stopped query's state, which is experimental in 4.3."""
-    manager = getattr(session, "_streamingCheckpointManager", None)
-    if manager is None:
-        raise OptionError("Spark moves state to other partitions in a classic session only")
+    """Spark's own repartitioning of a stopped query's state."""
+    mover = state_mover(session)
     try:
-        manager.repartition(path, partitions)
+        mover.repartition(path, partitions)
     except Exception as error:
         raise SnapshotError(f"Spark could not move the state: {reason(error)}") from error
 

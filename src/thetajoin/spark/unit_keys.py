@@ -8,6 +8,9 @@ share a partition.
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import count
+
 # fmt: off
 UNIT_KEYS = (
     2126800, 26487196, 104525584, 49352721, 47469263, 132227313, 35243864, 13887642, 26844092,
@@ -128,6 +131,21 @@ UNIT_KEYS = (
 # fmt: on
 UNIT_OF = {key: unit for unit, key in enumerate(UNIT_KEYS)}
 MODULUS = 2**7 * 3**2 * 5**2 * 7 * 11 * 13
+
+
+@cache
+def keys_of(partitions: int) -> tuple[int, ...]:
+    """For each of so many partitions the first key that Spark's hash sends there.
+
+    >>> [spark_hash(key) % 3 for key in keys_of(3)]
+    [0, 1, 2]
+    """
+    found: dict[int, int] = {}
+    for key in count():
+        found.setdefault(spark_hash(key) % partitions, key)
+        if len(found) == partitions:
+            break
+    return tuple(found[partition] for partition in range(partitions))
 
 
 def spark_hash(key: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from thetajoin.errors import OptionError
+from thetajoin.spark.unit_keys import keys_of
 
 SPARK = "4.3"  # the Spark that everything below was tried with
 
@@ -33,12 +34,38 @@ def minor(version: str) -> tuple[int, int]:
 
 
 def arrow_schema_of(schema: Any) -> pa.Schema:
-    """A schema of Spark's as Arrow's, its timestamps in UTC, which 4.2 and later want to be told."""
+    """A schema of Spark's as Arrow's, with times in UTC, which 4.2 and later have to be told."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
     found: pa.Schema = to_arrow_schema(schema, **({"timezone": "UTC"} if takes_zone else {}))
     return found
+
+
+def repartition_by_number(frame: Any, count: int, column: str) -> Any:
+    """A frame whose rows are in the partition that a column of whole numbers names.
+
+    Spark 4.0 has hashes only: there a number is replaced by a key whose hash is that number.
+    """
+    from pyspark.sql import functions as F
+
+    if minor(installed_spark()) >= (4, 1):
+        return frame.repartitionById(count, F.col(column))
+    keys = ",".join(map(str, keys_of(count)))
+    return frame.repartition(count, F.expr(f"element_at(array({keys}), {column} + 1)"))
+
+
+def state_mover(session: Any) -> Any:
+    """What moves a stopped query's state to other partitions, which is experimental in Spark."""
+    if minor(session.version) < (4, 2):
+        raise OptionError(
+            f"--partitions needs Spark 4.2 or newer, which can move state to other partitions, and "
+            f"this is {session.version}"
+        )
+    mover = getattr(session, "_streamingCheckpointManager", None)
+    if mover is None:
+        raise OptionError("Spark moves state to other partitions in a classic session only")
+    return mover
 
 
 def local_checkpoints() -> dict[str, str]:

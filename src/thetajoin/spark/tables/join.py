@@ -45,6 +45,7 @@ from thetajoin.spark.tables.table import Table, Whole
 from thetajoin.spark.tables.worker import row_bytes
 from thetajoin.spark.tasks import mapped, parallelism
 from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.spark.versions import repartition_by_number
 
 # A side believed to be no larger is taken whole without looking at it first.
 BROADCAST_BYTES = 16 << 20
@@ -252,7 +253,7 @@ class _Join:
 
     def _joined(self, routed: Any, cells: int, job: CellJob) -> Any:
         """Bring each cell's rows together and join them."""
-        placed = routed.repartitionById(cells, F.col("cell"))
+        placed = repartition_by_number(routed, cells, "cell")
         ordered = placed.sortWithinPartitions(F.col("held").desc())
         if self.settings.observe is None:
             return mapped(ordered, joiner(self.spec, job), self.output)
