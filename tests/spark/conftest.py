@@ -53,10 +53,11 @@ def spark(
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-    if any("kafka" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        java = settings["spark.driver.extraJavaOptions"]
-        settings |= _kafka()
-        settings["spark.driver.extraJavaOptions"] += f" {java}"
+    java = settings["spark.driver.extraJavaOptions"]
+    asked = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    settings |= _jars([name for name, fixtures in CONNECTORS.items() if fixtures & asked])
+    more = settings["spark.driver.extraJavaOptions"]
+    settings["spark.driver.extraJavaOptions"] = java if more == java else f"{more} {java}"
     builder = SparkSession.builder.master("local[2]").appName("thetajoin-tests")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -66,32 +67,72 @@ def spark(
     session.stop()
 
 
-def _kafka() -> dict[str, str]:
-    """What the session needs to speak with a broker; nothing where it cannot be had."""
+# Connectors, each with the fixtures of the tests that need it.
+CONNECTORS = {
+    "kafka": {"kafka"},
+    "avro": {"kafka"},
+    "delta": {"delta", "lake"},
+    "iceberg": {"iceberg", "lake"},
+}
+# Procedures such as rewrite_data_files, which jobs do not call.
+PROCEDURES = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+def _jars(names: list[str]) -> dict[str, str]:
+    """What the session needs for these connectors, without those that cannot be had."""
+    from thetajoin.errors import ThetaJoinError
+    from thetajoin.spark.connectors.jars import jar_settings
+    from thetajoin.spark.versions import installed_spark
+
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            more = jar_settings([name], installed_spark())
+        except ThetaJoinError:
+            continue  # the fixture says why
+        if name == "iceberg":
+            more["spark.sql.extensions"] = PROCEDURES
+        for key in ("spark.jars", "spark.sql.extensions"):
+            more[key] = ",".join(each[key] for each in (found, more) if key in each)
+        found |= {key: value for key, value in more.items() if value}
+    return found
+
+
+def _connector(*names: str) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
     from thetajoin.errors import ThetaJoinError
     from thetajoin.spark.connectors.jars import jar_settings
     from thetajoin.spark.versions import installed_spark
 
     try:
-        return jar_settings(["kafka", "avro"], installed_spark())
-    except ThetaJoinError:
-        return {"spark.driver.extraJavaOptions": ""}  # `kafka` says why
+        jar_settings(names, installed_spark())
+    except ThetaJoinError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
 def kafka() -> None:
     """What a broker and Spark's connector to it need; skips where it cannot be had."""
-    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    _connector("kafka", "avro")
     from thetajoin.errors import ThetaJoinError
     from thetajoin.spark.connectors.broker import broker_jars
-    from thetajoin.spark.connectors.jars import jar_settings
-    from thetajoin.spark.versions import installed_spark
 
     try:
-        jar_settings(["kafka", "avro"], installed_spark())
         broker_jars()
     except ThetaJoinError as error:
         pytest.skip(f"no Kafka here: {error}")
+
+
+@pytest.fixture(scope="session")
+def delta() -> None:
+    """Delta's connector; skips where there is none for this Spark."""
+    _connector("delta")
+
+
+@pytest.fixture(scope="session")
+def iceberg() -> None:
+    """Iceberg's connector; skips where there is none for this Spark."""
+    _connector("iceberg")
 
 
 @pytest.fixture(scope="session")

@@ -201,7 +201,7 @@ def test_a_warning_where_spark_would_send_too_much_at_once(
 
     monkeypatch.setattr(limits, "large_cell_bytes", 1)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         tj.join(*frames, ON, broadcast_rows=0)
         spark.conf.set(BATCH_BYTES, NO_LIMIT)
         try:
@@ -209,7 +209,8 @@ def test_a_warning_where_spark_would_send_too_much_at_once(
                 tj.join(*frames, ON, broadcast_rows=0)
         finally:
             spark.conf.unset(BATCH_BYTES)
-    assert caught[0].filename == __file__
+    ours = [warning for warning in caught if warning.category is UserWarning]  # 4.0 leaves sockets
+    assert ours[0].filename == __file__
 
 
 def test_the_paper_s_partitionings(frames: tuple[Any, Any]) -> None:

@@ -19,8 +19,7 @@ from thetajoin.errors import ThetaJoinError
 from thetajoin.kernels.store import KERNELS, READY, written_to
 from thetajoin.spark.connectors.jars import JARS, cache_folder, given_folder, kept
 from thetajoin.spark.session import find_java
-from thetajoin.spark.versions import CONNECTORS, artifact_of
-from thetajoin.spark.versions import SPARK as SPARK_TRIED
+from thetajoin.spark.versions import CONNECTORS, releases_for
 
 NEEDED = ("pyarrow", "numpy", "numba", "sqlglot", "typer", "rich")
 # transformWithState needs all of these, and does not say so when one is missing.
@@ -34,8 +33,8 @@ SPARK = (
     "zstandard",
 )
 OTHERS = {
-    "deltalake": "Delta tables in jobs: pip install 'thetajoin[delta]'",
-    "pyiceberg": "Iceberg tables in jobs: pip install 'thetajoin[iceberg]'",
+    "deltalake": "Delta tables in jobs without a stream: pip install 'thetajoin[delta]'",
+    "pyiceberg": "Iceberg tables in jobs without a stream: pip install 'thetajoin[iceberg]'",
     "pandas": "pandas tables in and out",
     "polars": "Polars tables in and out",
     "duckdb": "DuckDB relations as inputs, a peer in benchmarks",
@@ -124,25 +123,25 @@ def _connectors() -> list[tuple[str, str, str]]:
         folder = given_folder()
     except ThetaJoinError as error:
         return [(JARS, "wrong", str(error))]
-    given = [] if folder is None else [jar.name for jar in folder.glob("*.jar")]
-    rows = []
-    for connector in CONNECTORS.values():
-        what = f"{connector.use}: {connector.main}"
-        mine = [name for name in given if name.startswith(artifact_of(connector.main))]
-        if mine:
-            rows.append((connector.name, "at hand", f"{connector.use}: {mine[0]} in {folder}"))
-        elif connector.problem:
-            rows.append((connector.name, "none fits", f"{what} is {connector.problem}"))
-        elif spark is None or not spark.startswith(f"{SPARK_TRIED}."):
-            rows.append((connector.name, "not tried", f"{what}, which fits Spark {SPARK_TRIED}"))
-        elif folder is not None:
-            rows.append((connector.name, MISSING, f"{what}: not in {folder}"))
-        elif kept(connector):
-            place = cache_folder() / connector.folder
-            rows.append((connector.name, "at hand", f"{what} fits Spark {spark}; in {place}"))
-        else:
-            rows.append((connector.name, "fits", f"{what}; fetched by the first job that needs it"))
-    return rows
+    return [(name, *_connector(name, spark, folder)) for name in CONNECTORS]
+
+
+def _connector(name: str, spark: str | None, folder: Path | None) -> tuple[str, str]:
+    connector = CONNECTORS[name]
+    given = [] if folder is None else sorted(jar.name for jar in folder.glob("*.jar"))
+    mine = [file for file in given if file.startswith(connector.artifact)]
+    if mine:
+        return "at hand", f"{connector.use}: {mine[0]} in {folder}"
+    sparks = f"{connector.use}: Spark {', '.join(connector.releases)}"
+    try:
+        [release] = releases_for([name], spark or "0.0")
+    except ThetaJoinError:
+        return "none fits", f"{sparks}; pip install 'pyspark=={list(connector.releases)[-1]}.*'"
+    if folder is not None:
+        return MISSING, f"{sparks}; {release.main} is not in {folder}"
+    if kept(release):
+        return "at hand", f"{sparks}; {release.main} in {cache_folder() / release.folder}"
+    return "fits", f"{sparks}; {release.main} is fetched by the first job that needs it"
 
 
 def _java() -> tuple[str | None, tuple[str, str, str]]:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
+from thetajoin.batch.lakes import read_lake
 from thetajoin.cli.files import output_format, place, read_table
 from thetajoin.cli.jobs import (
     TABLE,
@@ -27,13 +28,14 @@ from thetajoin.cli.jobs import (
 from thetajoin.cli.places import check_apart, check_new, check_stream_sink
 from thetajoin.cli.results import BINARY, first, write_result
 from thetajoin.cli.rows import show_rows
-from thetajoin.cli.stream_sources import open_frames, outside_table
+from thetajoin.cli.stream_sources import open_frames
 from thetajoin.cli.streams import run_stream
 from thetajoin.cli.terminal import counted, say, working
 from thetajoin.cli.unreadable import poison_checkpoint
 from thetajoin.cli.watching import NOBODY, Watching
 from thetajoin.errors import OptionError
 from thetajoin.query.run import compile_query
+from thetajoin.spark.connectors.specs import TableSource
 
 SHOWN = 20  # rows of a result that a terminal is shown
 SHOWN_OF_STREAMS = (TABLE, "csv", "json")
@@ -145,10 +147,11 @@ def _read(sources: dict[str, SourceSpec], tell: Callable[[str], None]) -> dict[s
     for source in sources.values():
         if source not in read:
             tell(f"reading {source.path}")
-            if source.outside is None:
-                read[source] = read_table(source.path, source.format)
+            if isinstance(source.outside, TableSource):
+                table = source.outside
+                read[source] = read_lake(table.kind, table.place, dict(table.options))
             else:
-                read[source] = outside_table(source)[0]
+                read[source] = read_table(source.path, source.format)
     return {name: read[source] for name, source in sources.items()}
 
 

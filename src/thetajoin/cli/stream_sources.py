@@ -7,14 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from thetajoin.cli.jobs import NOW, Job, SourceSpec, spark_format
 from thetajoin.cli.terminal import counted, say, screen
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, SchemaError, ThetaJoinError
 from thetajoin.secrets import redact
-from thetajoin.spark.connectors.specs import TableSource, TableStream, TopicSink, TopicSource
+from thetajoin.spark.connectors.specs import (
+    TableSink,
+    TableSource,
+    TableStream,
+    TopicSink,
+    TopicSource,
+)
 
 # Spark itself would take a CSV file's names for a row, and all its columns for texts.
 _READ = {"csv": {"header": "true", "inferSchema": "true"}}
@@ -44,7 +48,15 @@ def connectors(job: Job) -> list[str]:
     """The connectors that Spark needs for a job."""
     topics = [s.outside for s in job.sources.values() if isinstance(s.outside, TopicSource)]
     found = ["kafka"] if topics or isinstance(job.into, TopicSink) else []
-    return found + (["avro"] if any(topic.format == "avro" for topic in topics) else [])
+    found += ["avro"] if any(topic.format == "avro" for topic in topics) else []
+    return found + sorted({table.kind for table in _tables(job)})
+
+
+def _tables(job: Job) -> list[TableSource | TableStream | TableSink]:
+    """The Delta and Iceberg tables of a job."""
+    kinds = TableSource | TableStream | TableSink
+    places = [*(source.outside for source in job.sources.values()), job.into]
+    return [place for place in places if isinstance(place, kinds)]
 
 
 def _session(job: Job, tell: Callable[[str], None]) -> Any:
@@ -58,6 +70,10 @@ def _session(job: Job, tell: Callable[[str], None]) -> Any:
     if names:
         tell(f"fetching what Spark needs for {', '.join(names)}, the first time only")
     settings = jar_settings(names, installed_spark(), folder=job.jars, packages=job.packages)
+    if any(table.kind == "iceberg" for table in _tables(job)):
+        from thetajoin.spark.connectors.tables import catalog_settings
+
+        settings |= catalog_settings(_tables(job))
     tell("starting Spark")
     cores = available_cores()
     return local_session(cores, shuffle_partitions=cores, settings=settings)
@@ -65,9 +81,11 @@ def _session(job: Job, tell: Callable[[str], None]) -> Any:
 
 def _frame(session: Any, job: Job, name: str, source: SourceSpec) -> Any:
     if isinstance(source.outside, TableSource):
-        rows, version = outside_table(source)
+        from thetajoin.spark.connectors.tables import table_rows
+
+        rows, version = table_rows(session, source.outside)
         say(screen(errors=True), f"{name}: {version}, read once: later changes are not seen")
-        return session.createDataFrame(rows)
+        return rows
     if isinstance(source.outside, TopicSource):
         table = _topic(session, job, name, source.outside)
     elif isinstance(source.outside, TableStream):
@@ -84,32 +102,25 @@ def _frame(session: Any, job: Job, name: str, source: SourceSpec) -> Any:
     return table
 
 
-def outside_table(source: SourceSpec) -> tuple[pa.Table, str]:
-    """The rows of a Delta or Iceberg table, and which version of it they are."""
-    from thetajoin.spark.connectors.tables import read_table
-
-    assert isinstance(source.outside, TableSource)
-    return read_table(source.outside)
-
-
 def _table_stream(session: Any, job: Job, name: str, source: TableStream) -> Any:
-    """A table as a stream, with the columns that the job began with."""
-    from thetajoin.spark.connectors.table_streams import kept_columns, table_columns, table_stream
+    """A table as a stream, with the columns and the start that the job began with."""
+    from thetajoin.spark.connectors import tables
 
-    try:
-        now = table_columns(source)
-    except ThetaJoinError as error:
-        raise type(error)(f"source {name!r}: {error}") from error
-    kept = _kept(job).get(name)
-    if kept is None:
+    kept, began_at = _kept(job), f"{name}, starting"
+    now = tables.table_columns(session, source)
+    if name in kept:
+        began, start = tables.kept_columns(kept[name]), kept.get(began_at)
+        new = tables.check_columns(source, began, now)
+        if new:
+            told = f"{name}: not read, as the job began without it: {', '.join(new)}"
+            say(screen(errors=True), told)
+    else:
+        began, start = now, tables.start_of(session, source)
         _keep(job, name, now.toDDL())
-        return table_stream(session, source, now)
-    began = kept_columns(kept)
-    new = [column for column in now.names if column not in began.names]
-    if new:
-        told = f"{name}: not read, as the job began without it: {', '.join(new)}"
-        say(screen(errors=True), told)
-    return table_stream(session, source, began)
+        if start is not None:
+            _keep(job, began_at, start)
+    stream = tables.table_stream(session, source, start)
+    return stream.select(*(f"`{column.replace('`', '``')}`" for column in began.names))
 
 
 def _topic(session: Any, job: Job, name: str, source: TopicSource) -> Any:
@@ -185,6 +196,13 @@ def why(failure: BaseException, job: Job, session: Any) -> str:
     from thetajoin.spark.connectors.topics import missing
     from thetajoin.spark.failures import reason
 
+    streams = [t for t in _tables(job) if isinstance(t, TableStream)]
+    if streams:
+        from thetajoin.spark.connectors.tables import table_reason
+
+        told = table_reason(failure, streams)
+        if told is not None:
+            return redact(told)
     topics = places(job)
     if not topics:
         return redact(reason(failure))

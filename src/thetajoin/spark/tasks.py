@@ -65,12 +65,46 @@ def sendable(task: Task) -> Task:
                 f"this worker runs {sys.executable}, which {there}: install thetajoin {version} "
                 "there, or set PYSPARK_PYTHON (spark.pyspark.python) to a Python that has it"
             )
-        from thetajoin.spark.tasks import opened, set_aside
+        from thetajoin.spark.tasks import opened, set_aside, with_offsets
 
-        yield from opened(packed)(batches)
+        yield from opened(packed)(with_offsets(batch) for batch in batches)
         set_aside()
 
     return run
+
+
+def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch in which every array can be read.
+
+    Spark 4.0 leaves out the only offset of an array of lists or texts that has no value, also of
+    one inside another: whoever looks for it reads what is not there, and the worker may crash.
+    """
+    if batch.num_rows and not any(field.type.num_fields for field in batch.schema):
+        return batch
+    columns = [_with_offsets(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _with_offsets(array: pa.Array) -> pa.Array:
+    if not len(array):
+        return pa.array([], array.type)
+    type_ = array.type
+    if isinstance(array, pa.ExtensionArray) or array.offset:
+        return array
+    if pa.types.is_struct(type_):
+        children = [array.field(at) for at in range(type_.num_fields)]
+    elif pa.types.is_map(type_):
+        fields = [type_.key_field, type_.item_field]
+        children = [pa.StructArray.from_arrays([array.keys, array.items], fields=fields)]
+    elif pa.types.is_list(type_):
+        children = [array.values]
+    else:
+        return array
+    buffers = array.buffers()[: 1 if pa.types.is_struct(type_) else 2]
+    sound = [_with_offsets(child) for child in children]
+    return pa.Array.from_buffers(
+        type_, len(array), buffers, null_count=array.null_count, children=sound
+    )
 
 
 def opened(packed: bytes) -> Task:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
@@ -12,7 +14,7 @@ import pyarrow as pa
 from thetajoin.errors import OptionError
 from thetajoin.spark.unit_keys import keys_of
 
-SPARK = "4.3"  # the Spark that everything below was tried with
+SPARKS = ("4.0", "4.1", "4.2", "4.3")  # what all tests of thetajoin have passed with
 
 
 def installed_spark() -> str:
@@ -84,15 +86,28 @@ def local_checkpoints() -> dict[str, str]:
 class Connector:
     """What Spark needs in order to read and write one kind of system.
 
-    coordinates: all jars, as ``group:artifact:version``; the first is the connector itself.
-    problem: why no release fits this Spark; empty if one does. java: options for the JVM.
+    releases: for each Spark all jars, as ``group:artifact:version``; the first is the connector
+    itself. java: options for the JVM. settings: of the session.
     """
 
     name: str
     use: str
-    coordinates: tuple[str, ...]
-    problem: str = ""
+    releases: dict[str, tuple[str, ...]]
     java: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def artifact(self) -> str:
+        """What the connector itself is called, whichever Spark it is for."""
+        return artifact_of(next(iter(self.releases.values()))[0])
+
+
+@dataclass(frozen=True)
+class Release:
+    """A connector's jars for one Spark."""
+
+    name: str
+    coordinates: tuple[str, ...]
 
     @property
     def main(self) -> str:
@@ -101,33 +116,56 @@ class Connector:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The names of all its jars."""
+        """The names of all jars."""
         return tuple(file_name(coordinate) for coordinate in self.coordinates)
 
     @property
     def folder(self) -> str:
-        """The name of the folder that its jars are kept in."""
-        return f"{self.name}-{self.main.rsplit(':', 1)[1]}"
+        """The name of the folder that the jars are kept in."""
+        _, artifact, version = self.main.split(":")
+        return f"{artifact}-{version}"
 
 
-# Spark's own modules of version 4.3 could not be found in Maven Central; those of the versions
-# below work with it. Of spark-token-provider-kafka, which is used for Hadoop's delegation tokens
-# only, 4.0.0 is the newest that was found.
+def _kafka(version: str) -> tuple[str, ...]:
+    # The token provider is used for Hadoop's delegation tokens only; 4.0.0 is its newest release.
+    return (
+        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "org.apache.commons:commons-pool2:2.13.1",
+    )
+
+
+def _delta(spark: str) -> tuple[str, ...]:
+    return (f"io.delta:delta-spark_{spark}_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
+
+
+def _iceberg(spark: str, version: str) -> tuple[str, ...]:
+    return (f"org.apache.iceberg:iceberg-spark-runtime-{spark}_2.13:{version}",)
+
+
+# The newest of each in November 2026, tried with that Spark. Of Spark's own modules there is none
+# for 4.3, with which those for 4.2 and 4.1 work. Delta's and Iceberg's do not: Delta's for 4.2
+# cannot read a table with 4.3 (NoSuchMethodError), nor can Iceberg's for 4.1 open a catalog with
+# 4.2 or 4.3 (IncompatibleClassChangeError).
 CONNECTORS = {
     "kafka": Connector(
         "kafka",
         "Kafka topics",
-        (
-            "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-            "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-            "org.apache.kafka:kafka-clients:3.9.2",
-            "org.apache.commons:commons-pool2:2.13.1",
-        ),
+        {
+            "4.0": _kafka("4.0.4"),
+            "4.1": _kafka("4.1.3"),
+            "4.2": _kafka("4.2.0"),
+            "4.3": _kafka("4.2.0"),
+        },
     ),
     "avro": Connector(
         "avro",
         "Avro messages",
-        ("org.apache.spark:spark-avro_2.13:4.1.1",),
+        {
+            "4.0": ("org.apache.spark:spark-avro_2.13:4.0.2",),
+            **dict.fromkeys(("4.1", "4.2", "4.3"), ("org.apache.spark:spark-avro_2.13:4.1.1",)),
+        },
         # A few bytes that are no Avro can ask for a text of 2 GB. Without limits the JVM would end
         # for want of memory; with them the message is one that cannot be read.
         java=(
@@ -136,19 +174,19 @@ CONNECTORS = {
             "-Dorg.apache.avro.limits.collectionItems.maxLength=8388608",
         ),
     ),
-    "delta-spark": Connector(
-        "delta-spark",
-        "Delta tables by Spark itself",
-        ("io.delta:delta-spark_4.2_2.13:4.4.0",),
-        "made for Spark 4.2, and cannot read a table with 4.3 (NoSuchMethodError); "
-        "jobs do without it",
+    "delta": Connector(
+        "delta",
+        "Delta tables",
+        {spark: _delta(spark) for spark in ("4.0", "4.1", "4.2")},
+        settings={
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        },
     ),
-    "iceberg-spark": Connector(
-        "iceberg-spark",
-        "Iceberg tables by Spark itself",
-        ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",),
-        "made for Spark 4.1, and cannot open a catalog with 4.3 (IncompatibleClassChangeError); "
-        "jobs do without it",
+    "iceberg": Connector(
+        "iceberg",
+        "Iceberg tables",
+        {"4.0": _iceberg("4.0", "1.11.0"), "4.1": _iceberg("4.1", "1.12.0")},
     ),
 }
 
@@ -164,22 +202,33 @@ def file_name(coordinate: str) -> str:
 
 
 def artifact_of(coordinate: str) -> str:
-    """What a coordinate is called without its version and its Scala.
+    """What a coordinate is called without its version, its Scala and its Spark.
 
-    >>> artifact_of("org.apache.spark:spark-avro_2.13:4.1.1")
-    'spark-avro'
+    >>> artifact_of("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0")
+    'iceberg-spark-runtime'
     """
-    return coordinate.split(":")[1].partition("_")[0]
+    return re.sub(r"-\d+\.\d+$", "", coordinate.split(":")[1].partition("_")[0])
 
 
-def fitting(name: str, spark: str) -> Connector:
-    """The connector of that name, or one line on why there is none for this Spark."""
-    connector = CONNECTORS[name]
-    if connector.problem:
-        raise OptionError(f"{connector.use}: {connector.main} is {connector.problem}")
-    if not spark.startswith(f"{SPARK}."):
+def sparks_with(names: Sequence[str]) -> list[str]:
+    """The Sparks that have all of these connectors.
+
+    >>> sparks_with(["delta", "iceberg"])
+    ['4.0', '4.1']
+    """
+    return [spark for spark in SPARKS if all(spark in CONNECTORS[n].releases for n in names)]
+
+
+def releases_for(names: Sequence[str], spark: str) -> list[Release]:
+    """The connectors of these names for a Spark, or one line on which Spark has them."""
+    mine = f"{minor(spark)[0]}.{minor(spark)[1]}"
+    lacking = [name for name in names if mine not in CONNECTORS[name].releases]
+    if lacking:
+        what = " and ".join(CONNECTORS[name].use for name in lacking)
+        fitting = sparks_with(names)
         raise OptionError(
-            f"{connector.use}: {connector.main} was tried with Spark {SPARK}, and this is {spark}: "
-            "name the one that fits under [spark] packages, or put its jars into a folder"
+            f"{what}: no release of the connector fits Spark {spark}; those for Spark "
+            f"{', '.join(fitting)} were tried: pip install 'pyspark=={fitting[-1]}.*', or name a "
+            "release that fits under [spark] packages"
         )
-    return connector
+    return [Release(name, CONNECTORS[name].releases[mine]) for name in names]

@@ -18,7 +18,7 @@ from xml.sax.saxutils import quoteattr
 
 from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.spark.session import find_java
-from thetajoin.spark.versions import CONNECTORS, Connector, artifact_of, fitting
+from thetajoin.spark.versions import CONNECTORS, Release, artifact_of, releases_for
 
 # A folder of jars to use instead of fetching any.
 JARS = "THETAJOIN_JARS"
@@ -46,10 +46,10 @@ def given_folder(folder: Path | None = None) -> Path | None:
     return found
 
 
-def kept(connector: Connector) -> bool:
+def kept(release: Release) -> bool:
     """Whether a connector's jars were fetched before."""
-    folder = cache_folder() / connector.folder
-    return all((folder / name).is_file() for name in connector.files)
+    folder = cache_folder() / release.folder
+    return all((folder / name).is_file() for name in release.files)
 
 
 def jar_settings(
@@ -66,38 +66,36 @@ def jar_settings(
     the download, the first time.
     """
     settings = {"spark.jars.packages": ",".join(packages)} if packages else {}
-    jars: list[Path] = []
     given = given_folder(folder)
-    if given is not None:
-        jars = sorted(given.glob("*.jar"))
+    jars = [] if given is None else sorted(given.glob("*.jar"))
     java = [option for name in names for option in CONNECTORS[name].java]
     if java:
         settings[JAVA] = " ".join(java)
-    there = {artifact_of(coordinate) for coordinate in packages}
     for name in names:
-        artifact = _artifact(name)
-        if artifact in there or any(jar.name.startswith(artifact) for jar in jars):
-            continue
-        connector = fitting(name, spark)
+        settings |= CONNECTORS[name].settings
+    there = {artifact_of(coordinate) for coordinate in packages}
+
+    def is_there(name: str) -> bool:
+        artifact = CONNECTORS[name].artifact
+        return artifact in there or any(jar.name.startswith(artifact) for jar in jars)
+
+    for release in releases_for([name for name in names if not is_there(name)], spark):
         if given is not None:
-            files = ", ".join(connector.files)
+            files = ", ".join(release.files)
+            artifact = artifact_of(release.main)
             raise OptionError(f"{given} has no {artifact} jar: put these into it: {files}")
-        jars += fetched(connector)
+        jars += fetched(release)
     if jars:
         settings["spark.jars"] = ",".join(str(jar) for jar in jars)
     return settings
 
 
-def _artifact(name: str) -> str:
-    return artifact_of(CONNECTORS[name].main)
-
-
-def fetched(connector: Connector) -> list[Path]:
+def fetched(release: Release) -> list[Path]:
     """A connector's jars, downloaded where they are not at hand."""
-    folder = cache_folder() / connector.folder
-    if not kept(connector):
-        fetch(connector.coordinates, folder)
-    return [folder / name for name in connector.files]
+    folder = cache_folder() / release.folder
+    if not kept(release):
+        fetch(release.coordinates, folder)
+    return [folder / name for name in release.files]
 
 
 def fetch(coordinates: Sequence[str], folder: Path, *, transitive: bool = False) -> None:

@@ -27,7 +27,7 @@ def check_sink(session: Any, sink: Sink) -> None:
     if isinstance(sink, TopicSink):
         check_broker(session, sink, topic=False)
     elif isinstance(sink, TableSink):
-        check_table(sink)
+        check_table(session, sink)
 
 
 def stream_writer(
@@ -64,9 +64,7 @@ def _write_batch(rows: Any, sink: Sink, name: str | None, number: int, checkpoin
     elif isinstance(sink, DatabaseSink):
         rows.write.format("jdbc").options(**_database(sink)).mode("append").save()
     else:
-        table = rows.toArrow()
-        if table.num_rows:
-            append_batch(sink, table, query_id(checkpoint), number)
+        append_batch(rows, sink, query_id(checkpoint), number)
 
 
 def query_id(checkpoint: Path) -> str:

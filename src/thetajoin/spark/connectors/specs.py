@@ -44,6 +44,9 @@ class TableSource:
     place: str
     options: Options = field(default=(), repr=False)
 
+    def __str__(self) -> str:
+        return f"the {self.kind.title()} table {self.place}"
+
 
 @dataclass(frozen=True)
 class TableStream:

@@ -1,4 +1,4 @@
-"""Tables of Delta and Iceberg by the Python packages deltalake and pyiceberg.
+"""Tables of Delta and Iceberg, by the connectors that these projects make for Spark.
 
 Both write a micro-batch in one commit that says which micro-batch it is, so that one that is run
 again is not written again.
@@ -6,130 +6,244 @@ again is not written again.
 
 from __future__ import annotations
 
-import importlib.util
+import os
+import re
+from collections.abc import Iterable
 from typing import Any
 
-import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
-from thetajoin.batch.stores import store_failure
-from thetajoin.errors import OptionError, ThetaJoinError
-from thetajoin.spark.connectors.specs import TableSink, TableSource
+from thetajoin.errors import OptionError, SchemaError
+from thetajoin.spark.connectors.specs import LATEST, TableSink, TableSource, TableStream
+from thetajoin.spark.failures import plain_errors
 
-PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
+Table = TableSource | TableStream | TableSink
+CATALOG = "spark.sql.catalog."
 # Of an Iceberg snapshot: which query wrote it, and its micro-batch.
 _APP, _BATCH = "thetajoin.query", "thetajoin.batch"
+# What the connectors say of a version or snapshot that takes rows back, and which it is.
+_CHANGES = (
+    re.compile(r"Detected (?:a data update|deleted data) \(for example (\w+).*? at version (\d+)"),
+    re.compile(r"Cannot process (overwrite|delete) snapshot: (\d+)"),
+)
+INSTEAD = (
+    "and a stream cannot take back what it has given out: start again with a new checkpoint, or "
+    "write on_change = 'skip' to leave out such versions, with the rows they add"
+)
 
 
-def check_package(kind: str) -> None:
-    """Refuse a kind of table whose package is not installed."""
-    if importlib.util.find_spec(PACKAGES[kind]) is None:
-        raise OptionError(f"{kind} tables need {PACKAGES[kind]}: pip install 'thetajoin[{kind}]'")
-
-
-def read_table(source: TableSource) -> tuple[pa.Table, str]:
-    """A table's rows as they are now, and which version of it that is."""
-    check_package(source.kind)
-    try:
-        return _read_delta(source) if source.kind == "delta" else _read_iceberg(source)
-    except Exception as error:  # each package has a tree of errors of its own
-        told = f"cannot read the {source.kind} table {source.place}"
-        raise ThetaJoinError(_said(told, error)) from error
-
-
-def append_batch(sink: TableSink, rows: pa.Table, app: str, batch: int) -> bool:
-    """Append a micro-batch's rows, unless this query has done so before; whether it did."""
-    check_package(sink.kind)
-    write = _append_delta if sink.kind == "delta" else _append_iceberg
-    try:
-        return write(sink, rows, app, batch)
-    except Exception as error:
-        told = f"cannot write micro-batch {batch} to the {sink.kind} table {sink.place}"
-        raise ThetaJoinError(_said(told, error)) from error
-
-
-def check_table(sink: TableSink) -> None:
-    """Refuse a sink that cannot be reached, before anything runs."""
-    check_package(sink.kind)
-    told = f"cannot look at the delta table {sink.place}"
-    try:
-        if sink.kind == "iceberg":
-            told = f"cannot open the catalog of {sink.place}"
-            open_catalog(sink.place, sink.options)
-        else:
-            _is_delta(sink)
-    except Exception as error:
-        raise ThetaJoinError(_said(told, error)) from error
-
-
-def _said(what: str, error: Exception) -> str:
-    return f"{what}: {store_failure(str(error)) or type(error).__name__}"
-
-
-def _read_delta(source: TableSource) -> tuple[pa.Table, str]:
-    from deltalake import DeltaTable
-
-    table = DeltaTable(source.place, storage_options=dict(source.options) or None)
-    return table.to_pyarrow_table(), f"version {table.version()}"
-
-
-def _is_delta(sink: TableSink) -> bool:
-    from deltalake import DeltaTable
-
-    return bool(DeltaTable.is_deltatable(sink.place, storage_options=dict(sink.options) or None))
-
-
-def _append_delta(sink: TableSink, rows: pa.Table, app: str, batch: int) -> bool:
-    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-
-    storage = dict(sink.options) or None
-    if _is_delta(sink):
-        done = DeltaTable(sink.place, storage_options=storage).transaction_version(app)
-        if done is not None and done >= batch:
-            return False
-    mark = CommitProperties(app_transactions=[Transaction(app_id=app, version=batch)])
-    write_deltalake(
-        sink.place, rows, mode="append", commit_properties=mark, storage_options=storage
-    )
-    return True
-
-
-def open_catalog(place: str, options: Any) -> tuple[Any, str]:
-    """The catalog that a table's name begins with, and the rest of the name."""
-    from pyiceberg.catalog import load_catalog
-
-    name, _, table = place.partition(".")
-    return load_catalog(name, **dict(options)), table
-
-
-def _read_iceberg(source: TableSource) -> tuple[pa.Table, str]:
-    catalog, name = open_catalog(source.place, source.options)
-    table = catalog.load_table(name)
-    snapshot = table.current_snapshot()
-    version = "no snapshot" if snapshot is None else f"snapshot {snapshot.snapshot_id}"
-    return table.scan().to_arrow(), version
-
-
-def _append_iceberg(sink: TableSink, rows: pa.Table, app: str, batch: int) -> bool:
-    from pyiceberg.exceptions import NoSuchTableError
-
-    catalog, name = open_catalog(sink.place, sink.options)
-    try:
-        table = catalog.load_table(name)
-    except NoSuchTableError:
-        catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
-        table = catalog.create_table(name, schema=rows.schema)
-    if _written(table, app) >= batch:
-        return False
-    table.append(rows, snapshot_properties={_APP: app, _BATCH: str(batch)})
-    return True
-
-
-def _written(table: Any, app: str) -> int:
-    """The newest micro-batch of a query that an Iceberg table has; -1 for none."""
-    found = -1
-    for snapshot in table.snapshots():
-        summary = snapshot.summary
-        given = {} if summary is None else summary.additional_properties
-        if given.get(_APP) == app:
-            found = max(found, int(given[_BATCH]))
+def catalog_settings(tables: Iterable[Table]) -> dict[str, str]:
+    """The settings of a session that has the catalogs of these Iceberg tables."""
+    found: dict[str, str] = {}
+    catalogs: dict[str, dict[str, str]] = {}
+    for table in tables:
+        if table.kind == "iceberg":
+            name = table.place.partition(".")[0]
+            options = catalogs.setdefault(name, {})
+            for option, value in table.options:
+                if options.setdefault(option, value) != value:
+                    raise OptionError(f"catalog {name!r} has two values of the option {option!r}")
+    for name, options in catalogs.items():
+        if not options:
+            raise OptionError(
+                f"catalog {name!r} has no options: write what it is, such as type = 'rest' and "
+                "uri = 'https://...'"
+            )
+        found[f"{CATALOG}{name}"] = "org.apache.iceberg.spark.SparkCatalog"
+        found |= {f"{CATALOG}{name}.{option}": value for option, value in options.items()}
     return found
+
+
+def table_rows(session: Any, source: TableSource) -> tuple[Any, str]:
+    """A table as it is now, as a DataFrame that stays so, and which version of it that is."""
+    with plain_errors(f"cannot read {source}"):
+        if source.kind == "delta":
+            version = _newest_version(session, source.place)
+            reader = _reader(session.read, source).option("versionAsOf", version)
+            return reader.load(_at(source)), f"version {version}"
+        snapshot = _current_snapshot(session, source.place)
+        if snapshot is None:
+            return session.table(_quoted(source.place)), "no snapshot"
+        reader = session.read.format("iceberg").option("versionAsOf", snapshot["snapshot_id"])
+        return reader.load(source.place), f"snapshot {snapshot['snapshot_id']}"
+
+
+def table_columns(session: Any, source: TableStream) -> StructType:
+    """The columns of a table as it is now."""
+    with plain_errors(f"cannot read {source}"):
+        found: StructType = _reader(session.read, source).load(_at(source)).schema
+    return found
+
+
+def check_columns(source: TableStream, began: StructType, now: StructType) -> list[str]:
+    """The columns that a table has now and had not when a job began; refuses changed ones."""
+    for field in began.fields:
+        if field.name not in now.names:
+            told = f"has no column {field.name!r} any more"
+        elif now[field.name].dataType != field.dataType:
+            types = now[field.name].dataType.simpleString(), field.dataType.simpleString()
+            told = f"has column {field.name!r} as {types[0]}, which was {types[1]}"
+        else:
+            continue
+        raise SchemaError(f"{source} {told}: start with a new checkpoint")
+    return [name for name in now.names if name not in began.names]
+
+
+def kept_columns(text: str) -> StructType:
+    """Columns from the SQL types that `StructType.toDDL` has made of them."""
+    found: StructType = StructType.fromDDL(text)
+    return found
+
+
+def start_of(session: Any, source: TableStream) -> str | None:
+    """Where a new stream begins; None for all rows of the table.
+
+    Of Delta the first version to be read, of Iceberg, whose connector knows times only, a time.
+    A job keeps it: until a stream has read something, a connector asks again at each start.
+    """
+    if source.starting is None:
+        return None
+    with plain_errors(f"cannot read {source}"):
+        if source.kind == "delta":
+            latest = source.starting == LATEST
+            return str(_newest_version(session, source.place) + 1 if latest else source.starting)
+        if source.starting == LATEST:
+            newest = _current_snapshot(session, source.place)
+            return "0" if newest is None else str(newest["millis"] + 1)
+        for snapshot in _snapshots(session, source.place):
+            if snapshot["snapshot_id"] == source.starting:
+                return str(snapshot["millis"])
+    raise OptionError(f"{source} has no snapshot {source.starting}")
+
+
+def table_stream(session: Any, source: TableStream, start: str | None = None) -> Any:
+    """A table as a streaming DataFrame; `start` is what `start_of` gave."""
+    options: dict[str, str] = {}
+    if source.kind == "delta":
+        if source.most is not None:
+            options["maxFilesPerTrigger"] = str(source.most)
+        if source.skip_changes:
+            options["skipChangeCommits"] = "true"
+        if start is not None:
+            # Delta refuses a version that is not there yet, which "latest" stands for until then.
+            there = int(start) <= _newest_version(session, source.place)
+            options["startingVersion"] = start if there else LATEST
+    else:
+        if source.most is not None:
+            options["streaming-max-files-per-micro-batch"] = str(source.most)
+        if source.skip_changes:
+            options["streaming-skip-overwrite-snapshots"] = "true"
+            options["streaming-skip-delete-snapshots"] = "true"
+        if start is not None:
+            options["stream-from-timestamp"] = start
+    with plain_errors(f"cannot read {source}"):
+        return _reader(session.readStream, source).options(**options).load(_at(source))
+
+
+def check_table(session: Any, sink: TableSink) -> None:
+    """Refuse a sink that cannot be reached, before anything runs."""
+    with plain_errors(f"cannot open {sink}"):
+        if sink.kind == "iceberg":
+            session.catalog.tableExists(_quoted(sink.place))
+        else:
+            _is_delta(session, sink)
+
+
+def append_batch(rows: Any, sink: TableSink, app: str, number: int) -> None:
+    """Append a micro-batch's rows, unless this query has done so before."""
+    append = _append_delta if sink.kind == "delta" else _append_iceberg
+    with plain_errors(f"cannot write micro-batch {number} to {sink}"):
+        append(rows, sink, app, number)
+
+
+def _append_delta(rows: Any, sink: TableSink, app: str, number: int) -> None:
+    writer = rows.write.format("delta").mode("append").options(**dict(sink.options))
+    writer.option("txnAppId", app).option("txnVersion", number).save(_at(sink))
+
+
+def _append_iceberg(rows: Any, sink: TableSink, app: str, number: int) -> None:
+    session, name = rows.sparkSession, _quoted(sink.place)
+    writer = rows.writeTo(name)
+    for key, value in ((_APP, app), (_BATCH, str(number))):
+        writer = writer.option(f"snapshot-property.{key}", value)
+    if session.catalog.tableExists(name):
+        done = (
+            int(snapshot["summary"][_BATCH])
+            for snapshot in _snapshots(session, sink.place)
+            if snapshot["summary"].get(_APP) == app
+        )
+        if max(done, default=-1) < number:
+            writer.append()
+        return
+    namespace = _quoted(sink.place.rpartition(".")[0])
+    session.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+    writer.using("iceberg").create()
+
+
+def table_reason(failure: BaseException, streams: Iterable[TableStream]) -> str | None:
+    """Why a stream of a table has ended, in one line, if that is what this says."""
+    text = str(failure)
+    for pattern in _CHANGES:
+        found = pattern.search(text)
+        if found is None:
+            continue
+        kind = "delta" if pattern is _CHANGES[0] else "iceberg"
+        mine = [stream for stream in streams if stream.kind == kind]
+        place = re.search(r"at path (?:file:)?(\S+)\. ", text)
+        named = [stream for stream in mine if place and place[1] == _at(stream)] or mine
+        table = str(named[0]) if len(named) == 1 else f"one of the {kind.title()} tables"
+        operation, version = found.groups()
+        what = "version" if kind == "delta" else "snapshot"
+        return f"{what} {version} of {table} removes or rewrites rows ({operation}), {INSTEAD}"
+    return None
+
+
+def _reader(reader: Any, table: Table) -> Any:
+    """A reader of a table; an Iceberg table's options are those of its catalog."""
+    options = dict(table.options) if table.kind == "delta" else {}
+    return reader.format(table.kind).options(**options)
+
+
+def _at(table: Table) -> str:
+    """Where a table is, wherever the processes that read it are at work."""
+    if table.kind == "delta" and "://" not in table.place:
+        return os.path.abspath(table.place)
+    return table.place
+
+
+def _quoted(place: str) -> str:
+    """A table's name in a catalog, as SQL has it."""
+    return ".".join(f"`{part.replace('`', '``')}`" for part in place.split("."))
+
+
+def _newest_version(session: Any, place: str) -> int:
+    at = place if "://" in place else os.path.abspath(place)
+    history = session.sql(f"DESCRIBE HISTORY delta.`{at.replace('`', '``')}` LIMIT 1")
+    return int(history.first()["version"])
+
+
+def _is_delta(session: Any, sink: TableSink) -> bool:
+    """Whether there is a table already; fails where the place cannot be reached."""
+    try:
+        _reader(session.read, sink).load(_at(sink))
+    except PySparkException as error:
+        missing = ("DELTA_SCHEMA_NOT_SET", "DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND")
+        if any(word in str(error) for word in (*missing, "DELTA_PATH_DOES_NOT_EXIST")):
+            return False
+        raise
+    return True
+
+
+def _snapshots(session: Any, place: str) -> list[Any]:
+    columns = "snapshot_id, unix_millis(committed_at) AS millis, summary"
+    rows: list[Any] = session.sql(f"SELECT {columns} FROM {_quoted(place)}.snapshots").collect()
+    return rows
+
+
+def _current_snapshot(session: Any, place: str) -> Any:
+    """The snapshot that a table is at; None for a table that has none."""
+    refs = f"SELECT snapshot_id FROM {_quoted(place)}.refs WHERE name = 'main'"
+    main = session.sql(refs).first()
+    found = {s["snapshot_id"]: s for s in _snapshots(session, place)}
+    return None if main is None else found[main["snapshot_id"]]
