@@ -31,6 +31,7 @@ LEFT_OUT = {
     "span": "its intervals have months and days apart, and Spark's here have not",
     "timestamp": "it casts units to microseconds, which overflow at the extremes",
     "clock": "it has microseconds only",
+    "isnan": "of NULL it is NULL there, and false in Spark",
     "concat": "it passes over a NULL, which in Spark makes the whole NULL",
     "decimal": "it compares decimals of more than 38 digits together as doubles",
 }

@@ -21,6 +21,7 @@ REASONS = {
 # The same where an input is a pandas DataFrame.
 PANDAS = {
     r"time column '[\w.]+' is double": "a pandas column of integers with NULL is of floats",
+    r"div does not take DOUBLE": "a pandas column of integers with NULL is of floats",
     r"pandas cannot hold a value": "pandas has dates of the years 1 to 9999",
 }
 

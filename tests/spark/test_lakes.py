@@ -98,6 +98,8 @@ class Lake:
         self.spark.sql(f"DELETE FROM {self.sql_name(name)} WHERE {condition}")
 
     def read(self, name: str) -> pa.Table:
+        if self.kind == "iceberg":  # a query writes in a session of its own, and tables are cached
+            self.spark.catalog.refreshTable(self.place(name))
         return self.spark.read.format(self.kind).load(self.place(name)).toArrow()
 
 

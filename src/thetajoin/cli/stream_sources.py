@@ -34,8 +34,13 @@ def open_frames(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     frames = {}
     for name, source in job.sources.items():
         tell(f"looking at {source.path}")
-        with plain_errors(f"source {name!r}"):
-            frames[name] = _frame(session, job, name, source)
+        try:
+            with plain_errors(f"source {name!r}"):
+                frames[name] = _frame(session, job, name, source)
+        except ThetaJoinError as error:
+            if str(error).startswith(f"source {name!r}"):
+                raise
+            raise type(error)(f"source {name!r}: {error}") from error
     return frames
 
 

@@ -190,7 +190,7 @@ def table_reason(failure: BaseException, streams: Iterable[TableStream]) -> str 
             continue
         kind = "delta" if pattern is _CHANGES[0] else "iceberg"
         mine = [stream for stream in streams if stream.kind == kind]
-        place = re.search(r"at path (?:file:)?(\S+)\. ", text)
+        place = re.search(r"at path (?:file:)?(\S+)\.\s", text)
         named = [stream for stream in mine if place and place[1] == _at(stream)] or mine
         table = str(named[0]) if len(named) == 1 else f"one of the {kind.title()} tables"
         operation, version = found.groups()
