@@ -8,20 +8,32 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from thetajoin.batch.lakes import read_lake
 from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.spark.connectors import jars
 from thetajoin.spark.connectors.messages import BAD, VALUE, read_messages
-from thetajoin.spark.connectors.specs import TableSink, TableSource, TopicSource
-from thetajoin.spark.connectors.tables import append_batch, check_table, read_table
-from thetajoin.spark.versions import CONNECTORS, fitting
+from thetajoin.spark.connectors.specs import TopicSource
+from thetajoin.spark.connectors.tables import store_settings
+from thetajoin.spark.versions import CONNECTORS, SPARKS, releases_for
 
 
 def test_what_fits_this_spark() -> None:
-    assert fitting("kafka", "4.3.0") is CONNECTORS["kafka"]
-    with pytest.raises(OptionError, match=r"was tried with Spark 4.3, and this is 4.4.1"):
-        fitting("kafka", "4.4.1")
-    with pytest.raises(OptionError, match=r"made for Spark 4.2"):
-        fitting("delta-spark", "4.3.0")
+    for spark in SPARKS:
+        names = [name for name, connector in CONNECTORS.items() if spark in connector.releases]
+        assert {"kafka", "avro", "s3"} <= set(names)
+        assert [release.name for release in releases_for(names, f"{spark}.1")] == names
+    with pytest.raises(
+        OptionError, match=r"Delta tables: no release .* fits Spark 4\.3\.0; those for"
+    ):
+        releases_for(["kafka", "delta"], "4.3.0")
+    # A Spark that has both, whichever the installed one lacks.
+    for lacking, spark in ((["delta", "iceberg"], "4.3.0"), (["iceberg", "delta"], "4.2.1")):
+        with pytest.raises(OptionError, match=r"pip install 'pyspark==4\.1\.\*'"):
+            releases_for(lacking, spark)
+    with pytest.raises(
+        OptionError, match=r"Kafka topics: no release of the connector fits Spark 4\.4"
+    ):
+        releases_for(["kafka"], "4.4.1")
 
 
 def test_jars_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,10 +46,11 @@ def test_jars_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv(jars.JARS, raising=False)
     with pytest.raises(OptionError, match="has no spark-sql-kafka-0-10 jar: put these into it"):
         jars.jar_settings(["kafka"], "4.3.0", folder=tmp_path)
-    for name in CONNECTORS["kafka"].files:
+    [kafka] = releases_for(["kafka"], "4.3.0")
+    for name in kafka.files:
         (tmp_path / name).touch()
     found = jars.jar_settings(["kafka"], "4.3.0", folder=tmp_path)["spark.jars"].split(",")
-    assert sorted(Path(file).name for file in found) == sorted(CONNECTORS["kafka"].files)
+    assert sorted(Path(file).name for file in found) == sorted(kafka.files)
     monkeypatch.setenv(jars.JARS, str(tmp_path))
     assert "spark.jars" in jars.jar_settings(["kafka"], "4.4.0")
     monkeypatch.setenv(jars.JARS, str(tmp_path / "none"))
@@ -123,33 +136,38 @@ def test_no_secret_is_in_a_description() -> None:
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_micro_batch_is_appended_once(kind: str, tmp_path: Path) -> None:
-    """Also when it is run again later, and each query has its own count."""
-    package = {"delta": "deltalake", "iceberg": "pyiceberg"}[kind]
-    pytest.importorskip(package, reason=f"{package} is not installed")
-    place, options = str(tmp_path / "t"), ()
-    if kind == "iceberg":
+def test_a_table_in_this_process(kind: str, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 1, 2], "s": ["x", "x", None]})
+    if kind == "delta":
+        deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
+        place, options = str(tmp_path / "t"), {}
+        deltalake.write_deltalake(place, rows)
+    else:
         pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed")
+        pytest.importorskip("pyiceberg", reason="pyiceberg is not installed")
+        from pyiceberg.catalog import load_catalog
+
         place = "here.db.t"
-        options = (
-            ("type", "sql"),
-            ("uri", f"sqlite:///{tmp_path}/catalog.db"),
-            ("warehouse", f"file://{tmp_path}/lake"),
+        options = {
+            "type": "sql",
+            "uri": f"sqlite:///{tmp_path}/catalog.db",
+            "warehouse": f"file://{tmp_path}/lake",
+        }
+        catalog = load_catalog("here", **options)
+        catalog.create_namespace("db")
+        catalog.create_table("db.t", schema=rows.schema).append(rows)
+    assert read_lake(kind, place, options).to_pydict() == rows.to_pydict()
+    with pytest.raises(ThetaJoinError, match=f"cannot read the {kind.title()} table .*none"):
+        read_lake(
+            kind, place.replace("t", "none") if kind == "iceberg" else f"{place}/none", options
         )
-    sink = TableSink(kind, place, options)
-    check_table(sink)
-    batch = pa.table({"id": [1, 1, 2], "s": ["x", "x", None]})
-    done = [append_batch(sink, batch, "one", number) for number in (0, 0, 1, 1, 0)]
-    assert done == [True, False, True, False, False]
-    assert append_batch(sink, batch, "two", 0)
-    rows, version = read_table(TableSource(kind, place, options))
-    assert sorted(rows.column("id").to_pylist()) == sorted([1, 1, 2] * 3)
-    assert version.startswith(("version 2", "snapshot "))
-    with pytest.raises(ThetaJoinError, match=f"cannot write micro-batch 9 to the {kind} table"):
-        append_batch(sink, pa.table({"id": ["text"], "other": [1.5]}), "one", 9)
 
 
-def test_a_table_that_is_not_there(tmp_path: Path) -> None:
-    pytest.importorskip("deltalake", reason="deltalake is not installed")
-    with pytest.raises(ThetaJoinError, match="cannot read the delta table"):
-        read_table(TableSource("delta", str(tmp_path / "none")))
+def test_an_s3_that_is_not_amazon_s() -> None:
+    given = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_REGION": "eu-1", "HOME": "/"}
+    assert store_settings({}) == {}
+    assert store_settings(given) == {
+        "spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9",
+        "spark.hadoop.fs.s3a.endpoint.region": "eu-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+    }

@@ -73,30 +73,3 @@ def test_a_database(spark: Any, job: Any, tmp_path: Path) -> None:
     url = f"jdbc:derby:{tmp_path}/db"
     found = spark.read.format("jdbc").options(url=url, dbtable="PAIRS").load()
     assert counted(found.select('"k"' if '"k"' in found.columns else "k", "j").toArrow()) == PAIRS
-
-
-def test_iceberg(job: Any, tmp_path: Path) -> None:
-    pytest.importorskip("pyiceberg", reason="pyiceberg is not installed")
-    pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed")
-    from pyiceberg.catalog import load_catalog
-
-    options = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path}/catalog.db",
-        "warehouse": f"file://{tmp_path}/lake",
-    }
-    text = "".join(f'{key} = "{value}"\n' for key, value in options.items())
-    job(f'iceberg = "here.db.pairs"\nid = "match_id"\n[sink.options]\n{text}')
-    found = load_catalog("here", **options).load_table("db.pairs").scan().to_arrow()
-    assert counted(found.select(["k", "j"])) == PAIRS
-    assert len(set(found["match_id"].to_pylist())) == PAIRS.total()
-
-
-def test_a_stream_beside_a_delta_table(job: Any, tmp_path: Path) -> None:
-    """The table is as it was at the start, which is told."""
-    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
-    deltalake.write_deltalake(str(tmp_path / "d"), pa.table({"k": range(20)}))
-    told = job('delta = "out"', 'delta = "d"')
-    assert told.count("b: version 0, read once: later changes are not seen") == 2
-    found = deltalake.DeltaTable(str(tmp_path / "out")).to_pyarrow_table()
-    assert counted(found.select(["k", "j"])) == PAIRS

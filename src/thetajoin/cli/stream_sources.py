@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,7 +56,9 @@ def connectors(job: Job) -> list[str]:
     topics = [s.outside for s in job.sources.values() if isinstance(s.outside, TopicSource)]
     found = ["kafka"] if topics or isinstance(job.into, TopicSink) else []
     found += ["avro"] if any(topic.format == "avro" for topic in topics) else []
-    return found + sorted({table.kind for table in _tables(job)})
+    found += sorted({table.kind for table in _tables(job)})
+    at_s3 = [table.place for table in _tables(job)] + [s.path for s in job.sources.values()]
+    return found + (["s3"] if any(re.match("s3a?://", place) for place in at_s3) else [])
 
 
 def _tables(job: Job) -> list[TableSource | TableStream | TableSink]:
@@ -67,6 +71,7 @@ def _tables(job: Job) -> list[TableSource | TableStream | TableSink]:
 def _session(job: Job, tell: Callable[[str], None]) -> Any:
     try:
         from thetajoin.spark.connectors.jars import jar_settings
+        from thetajoin.spark.connectors.tables import catalog_settings, store_settings
         from thetajoin.spark.session import local_session
         from thetajoin.spark.versions import installed_spark
     except ImportError as error:
@@ -75,10 +80,9 @@ def _session(job: Job, tell: Callable[[str], None]) -> Any:
     if names:
         tell(f"fetching what Spark needs for {', '.join(names)}, the first time only")
     settings = jar_settings(names, installed_spark(), folder=job.jars, packages=job.packages)
-    if any(table.kind == "iceberg" for table in _tables(job)):
-        from thetajoin.spark.connectors.tables import catalog_settings
-
-        settings |= catalog_settings(_tables(job))
+    if "s3" in names:
+        settings |= store_settings(os.environ)
+    settings |= catalog_settings(_tables(job))
     tell("starting Spark")
     cores = available_cores()
     return local_session(cores, shuffle_partitions=cores, settings=settings)

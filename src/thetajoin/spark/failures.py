@@ -18,8 +18,8 @@ _BRIDGE = re.compile(r"An error occurred while calling \S+\n: (?:[\w$]+\.)*(.+)"
 _LONGEST = 500  # characters
 _NO_STORE = re.compile(r'No FileSystem for scheme "([\w.+-]+)"')
 NO_STORE = (
-    "Spark cannot read files at {}:// without a connector of Hadoop's: read a Delta or Iceberg "
-    "table there, or copy the files to a folder"
+    "Spark cannot read files at {}:// without a connector of Hadoop's: name it under [spark] "
+    "packages, or copy the files to a folder"
 )
 FULL_DISK = "No space left on device"
 NO_SPACE = (

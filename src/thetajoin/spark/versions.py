@@ -140,6 +140,10 @@ def _delta(spark: str) -> tuple[str, ...]:
     return (f"io.delta:delta-spark_{spark}_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 
 
+def _s3(hadoop: str, sdk: str) -> tuple[str, ...]:
+    return (f"org.apache.hadoop:hadoop-aws:{hadoop}", f"software.amazon.awssdk:bundle:{sdk}")
+
+
 def _iceberg(spark: str, version: str) -> tuple[str, ...]:
     return (f"org.apache.iceberg:iceberg-spark-runtime-{spark}_2.13:{version}",)
 
@@ -182,6 +186,18 @@ CONNECTORS = {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         },
+    ),
+    # Of the Hadoop that each PySpark brings; Amazon's part alone has 600 MB.
+    "s3": Connector(
+        "s3",
+        "tables and files at s3://",
+        {
+            "4.0": _s3("3.4.1", "2.24.6"),
+            "4.1": _s3("3.4.2", "2.29.52"),
+            "4.2": _s3("3.5.0", "2.35.4"),
+            "4.3": _s3("3.5.0", "2.35.4"),
+        },
+        settings={"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"},
     ),
     "iceberg": Connector(
         "iceberg",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -19,7 +19,7 @@ from thetajoin.spark.connectors.specs import LATEST, TableSink, TableSource, Tab
 from thetajoin.spark.failures import plain_errors
 
 Table = TableSource | TableStream | TableSink
-CATALOG = "spark.sql.catalog."
+CATALOG, S3 = "spark.sql.catalog.", "spark.hadoop.fs.s3a."
 # Of an Iceberg snapshot: which query wrote it, and its micro-batch.
 _APP, _BATCH = "thetajoin.query", "thetajoin.batch"
 # What the connectors say of a version or snapshot that takes rows back, and which it is.
@@ -52,6 +52,20 @@ def catalog_settings(tables: Iterable[Table]) -> dict[str, str]:
             )
         found[f"{CATALOG}{name}"] = "org.apache.iceberg.spark.SparkCatalog"
         found |= {f"{CATALOG}{name}.{option}": value for option, value in options.items()}
+    return found
+
+
+def store_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a session for the S3 that the environment names, as Amazon's own tools do.
+
+    Hadoop itself reads the credentials there, but neither the address nor the region.
+    """
+    found = {}
+    if environment.get("AWS_REGION"):
+        found[f"{S3}endpoint.region"] = environment["AWS_REGION"]
+    if environment.get("AWS_ENDPOINT_URL"):
+        found[f"{S3}endpoint"] = environment["AWS_ENDPOINT_URL"]
+        found[f"{S3}path.style.access"] = "true"
     return found
 
 
