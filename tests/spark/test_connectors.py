@@ -22,17 +22,13 @@ def test_what_fits_this_spark() -> None:
         names = [name for name, connector in CONNECTORS.items() if spark in connector.releases]
         assert {"kafka", "avro", "s3"} <= set(names)
         assert [release.name for release in releases_for(names, f"{spark}.1")] == names
-    with pytest.raises(
-        OptionError, match=r"Delta tables: no release .* fits Spark 4\.3\.0; those for"
-    ):
+    with pytest.raises(OptionError, match=r"Delta tables: no release .* fits Spark 4\.3\.0;"):
         releases_for(["kafka", "delta"], "4.3.0")
     # A Spark that has both, whichever the installed one lacks.
     for lacking, spark in ((["delta", "iceberg"], "4.3.0"), (["iceberg", "delta"], "4.2.1")):
         with pytest.raises(OptionError, match=r"pip install 'pyspark==4\.1\.\*'"):
             releases_for(lacking, spark)
-    with pytest.raises(
-        OptionError, match=r"Kafka topics: no release of the connector fits Spark 4\.4"
-    ):
+    with pytest.raises(OptionError, match=r"Kafka topics: no release .* fits Spark 4\.4"):
         releases_for(["kafka"], "4.4.1")
 
 
@@ -158,9 +154,7 @@ def test_a_table_in_this_process(kind: str, tmp_path: Path) -> None:
         catalog.create_table("db.t", schema=rows.schema).append(rows)
     assert read_lake(kind, place, options).to_pydict() == rows.to_pydict()
     with pytest.raises(ThetaJoinError, match=f"cannot read the {kind.title()} table .*none"):
-        read_lake(
-            kind, place.replace("t", "none") if kind == "iceberg" else f"{place}/none", options
-        )
+        read_lake(kind, {"delta": f"{place}/none", "iceberg": "here.db.none"}[kind], options)
 
 
 def test_an_s3_that_is_not_amazon_s() -> None:

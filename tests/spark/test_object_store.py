@@ -151,9 +151,8 @@ def test_mistakes_are_one_line(
     for name, rows, schema in (("x", batch.left, LEFT), ("y", batch.right, RIGHT)):
         (tmp_path / name).mkdir()
         pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / name / "0.parquet")
-    deltalake.write_deltalake(
-        f"{PLACE}/source", pa.Table.from_pylist(batch.left, LEFT), mode="append"
-    )
+    left = pa.Table.from_pylist(batch.left, LEFT)
+    deltalake.write_deltalake(f"{PLACE}/source", left, mode="append")
     source = {"source": f'delta = "{bad}"', "file": f'path = "{bad}.parquet"'}
     stream = '\nstream = true\nwatermark = "t 2 seconds"' if part == "late" else ""
     text = JOB.format(
@@ -190,6 +189,8 @@ def test_mistakes_are_one_line(
 @pytest.mark.parametrize("key", ["checkpoint", "path"])
 def test_places_that_must_be_local(tmp_path: Path, run: Any, key: str) -> None:
     """They were taken for a folder named 's3:' otherwise."""
+    (tmp_path / "x").mkdir()
+    pq.write_table(LEFT.empty_table(), tmp_path / "x" / "0.parquet")
     source = 'path = "x"\nstream = true'
     text = JOB.format(left=source, right=source, sink='path = "out"\nformat = "parquet"')
     old = {"checkpoint": 'checkpoint = "checkpoint"', "path": 'path = "out"'}[key]
