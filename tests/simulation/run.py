@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import logging
 import sys
 import tempfile
 from collections import Counter
@@ -42,6 +43,7 @@ class Tally:
 def simulate(first: int, stop: int) -> Tally:
     """The histories of these seeds."""
     tally = Tally()
+    logging.getLogger("thetajoin").addHandler(logging.NullHandler())  # late rows are meant here
     room = MEMORY if MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="thetajoin-simulate-", dir=room) as folder:
         for seed in range(first, stop):

@@ -108,7 +108,7 @@ def lake(request: pytest.FixtureRequest, spark: Any, tmp_path: Path) -> Lake:
     request.getfixturevalue(request.param)
     found = Lake(spark, request.param, tmp_path)
     source = TableSource(found.kind, found.place("x"), found.options)
-    for key, value in tables.catalog_settings([source]).items():
+    for key, value in tables.table_settings([source]).items():
         spark.conf.set(key, value)
     return found
 
@@ -219,7 +219,7 @@ def test_a_delta_and_an_iceberg_table(
     batches = full_batches(46, 2)
     left, right = (Lake(spark, kind, tmp_path) for kind in ("delta", "iceberg"))
     source = TableSource("iceberg", right.place("y"), right.options)
-    for key, value in tables.catalog_settings([source]).items():
+    for key, value in tables.table_settings([source]).items():
         spark.conf.set(key, value)
     write({"x": left, "y": right}, batches)
     told, code = run(job_of(right, left=left))
@@ -357,7 +357,13 @@ def test_a_table_beside_a_stream_is_frozen_and_that_is_told(run: Any, lake: Lake
 
 
 def test_a_frozen_table_stays_as_it_was(lake: Lake) -> None:
+    if lake.kind == "iceberg":
+        lake.spark.sql(f"CREATE TABLE {lake.place('t')} (k BIGINT, p INT) USING iceberg")
+        empty, version = tables.table_rows(lake.spark, TableSource("iceberg", lake.place("t")))
+        assert (version, empty.columns) == ("no snapshot", ["k", "p"])
     lake.numbers("t", 1)
+    if lake.kind == "iceberg":
+        assert empty.collect() == []
     frame, version = tables.table_rows(lake.spark, TableSource(lake.kind, lake.place("t")))
     lake.numbers("t", 2)
     lake.delete("t", "k = 1")
@@ -431,16 +437,20 @@ def test_catalogs_of_a_job() -> None:
     options = (("type", "rest"), ("uri", "https://x"))
     with_options = TableStream("iceberg", "prod.db.a", options=options)
     without = TableSink("iceberg", "prod.db.b")
-    assert tables.catalog_settings([with_options, without, TableSource("delta", "x")]) == {
+    assert tables.table_settings([with_options, without, TableSource("delta", "x")]) == {
         "spark.sql.catalog.prod": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.prod.type": "rest",
         "spark.sql.catalog.prod.uri": "https://x",
     }
+    stores = (("fs.s3a.endpoint", "http://x"), ("mergeSchema", "true"))
+    assert tables.table_settings([TableSource("delta", "s3://b/x.y", stores)]) == {
+        "spark.hadoop.fs.s3a.endpoint": "http://x"
+    }
     with pytest.raises(OptionError, match="catalog 'prod' has no options: write what it is"):
-        tables.catalog_settings([without])
+        tables.table_settings([without])
     other = TableSink("iceberg", "prod.db.b", (("uri", "https://y"),))
-    with pytest.raises(OptionError, match="catalog 'prod' has two values of the option 'uri'"):
-        tables.catalog_settings([with_options, other])
+    with pytest.raises(OptionError, match=r"prod\.db\.b has another value of the option 'uri' than"):
+        tables.table_settings([with_options, other])
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def _tables(job: Job) -> list[TableSource | TableStream | TableSink]:
 def _session(job: Job, tell: Callable[[str], None]) -> Any:
     try:
         from thetajoin.spark.connectors.jars import jar_settings
-        from thetajoin.spark.connectors.tables import catalog_settings, store_settings
+        from thetajoin.spark.connectors.tables import store_settings, table_settings
         from thetajoin.spark.session import local_session
         from thetajoin.spark.versions import installed_spark
     except ImportError as error:
@@ -82,7 +82,7 @@ def _session(job: Job, tell: Callable[[str], None]) -> Any:
     settings = jar_settings(names, installed_spark(), folder=job.jars, packages=job.packages)
     if "s3" in names:
         settings |= store_settings(os.environ)
-    settings |= catalog_settings(_tables(job))
+    settings |= table_settings(_tables(job))
     tell("starting Spark")
     cores = available_cores()
     return local_session(cores, shuffle_partitions=cores, settings=settings)

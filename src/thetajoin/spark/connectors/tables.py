@@ -33,25 +33,28 @@ INSTEAD = (
 )
 
 
-def catalog_settings(tables: Iterable[Table]) -> dict[str, str]:
-    """The settings of a session that has the catalogs of these Iceberg tables."""
+def table_settings(tables: Iterable[Table]) -> dict[str, str]:
+    """The settings of a session that reaches these tables: Iceberg's catalogs, Hadoop's stores."""
     found: dict[str, str] = {}
-    catalogs: dict[str, dict[str, str]] = {}
     for table in tables:
+        catalog = f"{CATALOG}{table.place.partition('.')[0]}"
         if table.kind == "iceberg":
-            name = table.place.partition(".")[0]
-            options = catalogs.setdefault(name, {})
-            for option, value in table.options:
-                if options.setdefault(option, value) != value:
-                    raise OptionError(f"catalog {name!r} has two values of the option {option!r}")
-    for name, options in catalogs.items():
-        if not options:
+            found[catalog] = "org.apache.iceberg.spark.SparkCatalog"
+            settings = {f"{catalog}.{option}": value for option, value in table.options}
+        else:
+            # Not all that the connector does looks at the options of a reader or writer.
+            stores = ((option, value) for option, value in table.options if option[:3] == "fs.")
+            settings = {f"spark.hadoop.{option}": value for option, value in stores}
+        for setting, value in settings.items():
+            if found.setdefault(setting, value) != value:
+                told = setting.removeprefix(f"{catalog}.").removeprefix("spark.hadoop.")
+                raise OptionError(f"{table} has another value of the option {told!r} than before")
+    for catalog in [name for name in found if name.startswith(CATALOG) and name.count(".") == 3]:
+        if not any(setting.startswith(f"{catalog}.") for setting in found):
             raise OptionError(
-                f"catalog {name!r} has no options: write what it is, such as type = 'rest' and "
-                "uri = 'https://...'"
+                f"catalog {catalog.removeprefix(CATALOG)!r} has no options: write what it is, such "
+                "as type = 'rest' and uri = 'https://...'"
             )
-        found[f"{CATALOG}{name}"] = "org.apache.iceberg.spark.SparkCatalog"
-        found |= {f"{CATALOG}{name}.{option}": value for option, value in options.items()}
     return found
 
 
@@ -78,7 +81,8 @@ def table_rows(session: Any, source: TableSource) -> tuple[Any, str]:
             return reader.load(_at(source)), f"version {version}"
         snapshot = _current_snapshot(session, source.place)
         if snapshot is None:
-            return session.table(_quoted(source.place)), "no snapshot"
+            columns = session.table(_quoted(source.place)).schema
+            return session.createDataFrame([], columns), "no snapshot"
         reader = session.read.format("iceberg").option("versionAsOf", snapshot["snapshot_id"])
         return reader.load(source.place), f"snapshot {snapshot['snapshot_id']}"
 
