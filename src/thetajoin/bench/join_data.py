@@ -120,11 +120,11 @@ def overlapping(scale: float) -> Tables:
     return Tables(side("id", "start", "stop"), side("rid", "r_start", "r_stop"))
 
 
-def trades(scale: float, rows: int = 5_000_000) -> Tables:
-    """Trades and quotes of 1,000 symbols, neither in order; no two quotes of one instant."""
+def trades(scale: float, rows: int = 5_000_000, symbols: int = 1000) -> Tables:
+    """Trades and quotes of some symbols, neither in order; no two quotes of one instant."""
     random = np.random.default_rng(61)
     rows = _number(rows, scale)
-    symbols = _number(1000, min(1.0, 10 * scale))
+    symbols = min(symbols, _number(1000, min(1.0, 10 * scale)))
     names = pa.array([f"SYM{number:04d}" for number in range(symbols)])
 
     def symbol() -> pa.Array:

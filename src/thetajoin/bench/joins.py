@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from thetajoin.bench.asof_spark import NATIVE
 from thetajoin.bench.engine import band_runs, oneshot_runs
 from thetajoin.bench.harness import (
     Report,
@@ -31,6 +32,7 @@ from thetajoin.errors import OptionError
 
 MODULE = "thetajoin.bench.joins"
 SPARK_MODULE = "thetajoin.bench.joins_spark"
+ASOF_MODULE = "thetajoin.bench.asof_spark"
 THREADS = 2
 ROUNDS = 5
 # An engine that takes so many times the best one's seconds is measured once.
@@ -52,9 +54,11 @@ TARGETS = {
     "spark_batch_worst_vs_spark": ">= 0.95",
     "spark_stream_equality_vs_spark": ">= 6",
     "spark_stream_equality_vs_spark_rocksdb": ">= 18",
+    "spark_stream_equality_vs_spark_v4": "",
     "spark_asof_stream_rows_vs_join": ">= 0.8",
+    **{f"spark_asof_vs_native_{name.rpartition('_')[2]}": "" for name in NATIVE},
 }
-PARTS = (*CASES, "threads", *BATCH, *STREAMS)
+PARTS = (*CASES, "threads", *BATCH, *NATIVE, *STREAMS)
 
 
 def run(progress: Progress, scale: float = 1.0, *, only: str = "") -> Report:
@@ -64,11 +68,11 @@ def run(progress: Progress, scale: float = 1.0, *, only: str = "") -> Report:
         if part == "threads":
             _threads(report, progress, scale)
             continue
-        on_spark = part in BATCH or part in STREAMS
+        on_spark = part in (*BATCH, *NATIVE, *STREAMS)
         if on_spark and not installed("pyspark"):
             continue
         progress(f"{part}, {THREADS} {'cores' if on_spark else 'threads'}")
-        module = SPARK_MODULE if on_spark else MODULE
+        module = ASOF_MODULE if part in NATIVE else SPARK_MODULE if on_spark else MODULE
         found = in_process(module, [part, "--scale", str(scale)], THREADS, timeout=HOURS)
         report.figures |= found.pop("figures")
         report.details[part] = found
@@ -182,6 +186,9 @@ TITLES = {
     "spark_scd2": "Spark: price valid at the time",
     "spark_attribution": "Spark: clicks in the hour before",
     "spark_asof": "Spark: last quote before each trade",
+    "spark_asof_1000": "Spark: last quote before each trade,\nagainst its own operator",
+    "spark_asof_20": "Spark: the same with 20 symbols",
+    "spark_asof_none": "Spark: the same without symbols",
     "spark_stream_equality": "Spark, two streams: within 5 minutes\na million rows",
 }
 
