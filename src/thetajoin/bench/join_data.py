@@ -86,10 +86,10 @@ def ranges(scale: float) -> Tables:
     return Tables(pa.table(left), pa.table(right))
 
 
-def attribution(scale: float) -> Tables:
+def attribution(scale: float, rows: int = 2_000_000) -> Tables:
     """Purchases and clicks of users, of whom a few do much more than the rest (Zipf)."""
     random = np.random.default_rng(41)
-    rows, users, span = _number(2_000_000, scale), _number(100_000, scale), 30 * 24 * HOUR
+    rows, users, span = _number(rows, scale), _number(rows // 20, scale), 30 * 24 * HOUR
     weights = np.cumsum(np.arange(1, users + 1) ** -0.775)
     names = random.permutation(users)
 
