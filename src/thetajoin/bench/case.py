@@ -26,8 +26,9 @@ from thetajoin.bench.peers import ChDB, DataFusion, DuckDB, installed, pandas_mo
 Query = Callable[[], Any]
 PACKAGES = {"thetajoin": "thetajoin", "DuckDB": "duckdb", "Polars": "polars", "chDB": "chdb"}
 PACKAGES |= {"DataFusion": "datafusion", "pandas": "pandas"}
-# Pairs that a nested loop looks at in some ten seconds.
-MOST_PAIRS = 10**10
+# Operators that look at all pairs of rows, and how many they look at in half a minute or so.
+ALL_PAIRS = ("NestedLoopJoinExec", "ConstantJoin")
+MOST_PAIRS = 3 * 10**9
 # Pathway takes about ten kilobytes for each row.
 PATHWAY_ROWS = 300_000
 
@@ -64,26 +65,28 @@ class Case:
         if not installed("chdb"):
             return
         engine = ChDB(self.threads)
-        self._stored(engine)
         named = query.replace(" l ", " bench.l AS l ").replace(" r ", " bench.r AS r ")
         asked = f"{named} SETTINGS join_use_nulls = 1"
-        self.runs["chDB"] = lambda: engine.query(asked)
         self.versions["chDB"] = f"{_version('chDB')}, ClickHouse {engine.version()}"
-        self.operators["chDB"] = lambda: chdb_operators(engine.plan(asked))
+        self._planned("chDB", engine, asked, chdb_operators)
 
     def datafusion(self, query: str) -> None:
-        """A query over tables in DataFusion's memory, unless it would be too long a nested loop."""
-        if not installed("datafusion"):
-            return
-        engine = DataFusion(self.threads)
+        """A query over tables in DataFusion's memory."""
+        if installed("datafusion"):
+            self._planned("DataFusion", DataFusion(self.threads), query, datafusion_operators)
+
+    def _planned(
+        self, who: str, engine: ChDB | DataFusion, query: str, read: Callable[[str], str]
+    ) -> None:
+        """A query, unless the engine would take all pairs of rows for it and these are too many."""
         self._stored(engine)
-        told = datafusion_operators(engine.plan(query))
+        told = read(engine.plan(query))
         pairs = self.tables.left.num_rows * self.tables.right.num_rows
-        if "NestedLoopJoinExec" in told and pairs > MOST_PAIRS:
-            self.left_out["DataFusion"] = f"{told} over {pairs:.2g} pairs"
+        if pairs > MOST_PAIRS and any(operator in told for operator in ALL_PAIRS):
+            self.left_out[who] = f"{told} over {pairs:.2g} pairs"
             return
-        self.runs["DataFusion"] = lambda: engine.query(query)
-        self.operators["DataFusion"] = lambda: told
+        self.runs[who] = lambda: engine.query(query)
+        self.operators[who] = lambda: told
 
     def polars(self, engine: str = "auto", **ways: Callable[[Any, Any, Any], Any]) -> None:
         """Functions of the module polars and two lazy frames, which give a lazy frame."""

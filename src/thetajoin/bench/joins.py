@@ -24,8 +24,10 @@ from thetajoin.bench.harness import (
     medians,
     run_workload,
 )
-from thetajoin.bench.join_cases import CASES
+from thetajoin.bench.join_cases import CASES as JOINS
 from thetajoin.bench.joins_spark import BATCH, STREAMS
+from thetajoin.bench.kx_cases import KX
+from thetajoin.bench.micro_cases import MICRO
 from thetajoin.bench.peers import installed
 from thetajoin.bench.plots import plot_panels
 from thetajoin.bench.same_rows import check_same_rows
@@ -38,6 +40,7 @@ THREADS = 2
 ROUNDS = 5
 # An engine that takes so many times the best one's seconds is measured once.
 SLOW = 8
+CASES = JOINS | MICRO | KX
 HOURS = 4 * 3600
 Progress = Callable[[str], None]
 THREADED = ("band", "oneshot", "scd2")
@@ -53,6 +56,7 @@ TARGETS = {
     "asof_small_vs_best_peer": "",
     "asof_filtered_vs_best_peer": ">= 20",
     "count_overlaps_vs_best_peer": ">= 2",
+    **{f"{name}_vs_best_peer": "" for name in (*MICRO, *KX)},
     **{f"threads_2_vs_1_{name}": ">= 1.3" for name in THREADED},
     **{f"threads_2_vs_1_{name}_best_peer": "" for name in THREADED},
     "spark_batch_worst_vs_spark": ">= 0.95",

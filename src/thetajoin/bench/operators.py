@@ -8,7 +8,7 @@ from collections.abc import Iterable
 DUCKDB = re.compile(r'"name": "(\w*(?:JOIN|CROSS_PRODUCT|WINDOW)\w*)')
 DATAFUSION = re.compile(r"^\s*(\w*(?:Join|Window)\w*)", re.MULTILINE)
 # Steps of ClickHouse, of which a hash join tells its algorithm in a line of its own.
-CLICKHOUSE = re.compile(r"\bIEJoin\b|Type: cross|Algorithm: (\w+(?:\(\w+\))?)")
+CLICKHOUSE = re.compile(r"\bIEJoin\b|(?:asof \| )?Algorithm: \w+(?:\(\w+\))?")
 POLARS = re.compile(r"^\s*((?:[A-Z_-]+ )*(?:JOIN|NESTED LOOP)[A-Z ]*):?", re.MULTILINE)
 
 
@@ -24,7 +24,8 @@ def datafusion_operators(plan: str) -> str:
 
 def chdb_operators(plan: str) -> str:
     """Joins of ClickHouse, by their algorithm."""
-    return _once(match[1] or match[0] for match in CLICKHOUSE.finditer(plan))
+    found = CLICKHOUSE.findall(plan)
+    return _once(words.replace("| Algorithm: ", "").replace("Algorithm: ", "") for words in found)
 
 
 def polars_operators(plan: str) -> str:
