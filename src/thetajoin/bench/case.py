@@ -58,7 +58,7 @@ class Case:
         self._stored(engine)
         for name, query in queries.items():
             self.runs[name] = partial(engine.query, query)
-            self.operators[name] = lambda query=query: duckdb_operators(engine.plan(query))
+            self.operators[name] = partial(_told, duckdb_operators, partial(engine.plan, query))
 
     def chdb(self, query: str) -> None:
         """A query over tables in ClickHouse's memory; NULL where an outer join has no match."""
@@ -88,17 +88,24 @@ class Case:
         self.runs[who] = lambda: engine.query(query)
         self.operators[who] = lambda: told
 
-    def polars(self, engine: str = "auto", **ways: Callable[[Any, Any, Any], Any]) -> None:
+    def polars(self, **ways: Callable[[Any, Any, Any], Any]) -> None:
         """Functions of the module polars and two lazy frames, which give a lazy frame."""
+        self._polars("auto", ways)
+
+    def polars_streaming(self, **ways: Callable[[Any, Any, Any], Any]) -> None:
+        """The same for results of which much is dropped on the way."""
+        self._polars("streaming", ways)
+
+    def _polars(self, engine: str, ways: dict[str, Callable[[Any, Any, Any], Any]]) -> None:
         if not installed("polars"):
             return
         import polars
 
-        frames = [polars.from_arrow(table).lazy() for table in self.tables]
+        frames = [polars.DataFrame(table).lazy() for table in self.tables]
         for name, way in ways.items():
             query = partial(way, polars, *frames)
-            self.runs[name] = lambda query=query: query().collect(engine=engine)
-            self.operators[name] = lambda query=query: polars_operators(query().explain())
+            self.runs[name] = partial(_collected, query, engine)
+            self.operators[name] = partial(_told, polars_operators, partial(_explained, query))
 
     def pandas(self, way: Callable[[Any, Any, Any], Any], whole: str) -> None:
         """A function of the module pandas and two frames; pandas makes floats of `whole` columns.
@@ -157,3 +164,15 @@ def _version(who: str) -> str:
         return version(PACKAGES[who.split()[0]])
     except (KeyError, PackageNotFoundError):
         return ""
+
+
+def _told(read: Callable[[str], str], plan: Callable[[], str]) -> str:
+    return read(plan())
+
+
+def _collected(query: Query, engine: str) -> Any:
+    return query().collect(engine=engine)
+
+
+def _explained(query: Query) -> str:
+    return str(query().explain())

@@ -144,7 +144,7 @@ def _attribution(tables: Tables, threads: int, listed: bool) -> Case:
         both = purchases.join(clicks, on="user")
         return both.filter(ago >= 0, ago <= HOUR)
 
-    case.polars("streaming", Polars=before)
+    case.polars_streaming(Polars=before)
     return case
 
 
@@ -240,7 +240,7 @@ def asof_filtered(threads: int, scale: float) -> Case:
         best = both.group_by("id").agg(pl.col("quote", "price").get(ts.arg_max()))
         return trades.join(best, on="id", how="left")
 
-    case.polars("streaming", Polars=last)
+    case.polars_streaming(Polars=last)
     return case
 
 

@@ -134,7 +134,8 @@ def iejoin_one_each(threads: int, scale: float) -> Case:
 def range_join_few(threads: int, scale: float) -> Case:
     """One inequality that hardly any pair meets.
 
-    No pair meets DuckDB's: it sees that in the columns' least and most, and joins nothing.
+    In DuckDB's own none does, which it now sees from the columns' least and greatest values, so
+    that there is no join to be measured.
     """
     return _one_inequality(_number(100_000, scale), threads, "l.low > r.high")
 

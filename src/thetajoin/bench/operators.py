@@ -9,7 +9,7 @@ DUCKDB = re.compile(r'"name": "(\w*(?:JOIN|CROSS_PRODUCT|WINDOW)\w*)')
 DATAFUSION = re.compile(r"^\s*(\w*(?:Join|Window)\w*)", re.MULTILINE)
 # Steps of ClickHouse, of which a hash join tells its algorithm in a line of its own.
 CLICKHOUSE = re.compile(r"\bIEJoin\b|(?:asof \| )?Algorithm: \w+(?:\(\w+\))?")
-POLARS = re.compile(r"^\s*((?:[A-Z_-]+ )*(?:JOIN|NESTED LOOP)[A-Z ]*):?", re.MULTILINE)
+POLARS = re.compile(r"^\s*((?:[A-Z_-]+ )*JOIN):?", re.MULTILINE)
 
 
 def duckdb_operators(plan: str) -> str:
