@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ pytest.importorskip("duckdb", reason="duckdb is not installed")
 
 from thetajoin.bench import case as case_module
 from thetajoin.bench import own_process
+from thetajoin.bench.asof_spark import ended_within
 from thetajoin.bench.case import Case
 from thetajoin.bench.harness import TooSlowError
 from thetajoin.bench.join_cases import asof_small, attribution_small, overlap, overlap_left
@@ -94,3 +96,14 @@ def test_operators_are_read_from_plans() -> None:
     assert chdb_operators("Filter\n  IEJoin\n") == "IEJoin"
     told = "FILTER x\nFROM\n  ASOF JOIN:\n  LEFT PLAN ON: [x]\n  END ASOF JOIN"
     assert polars_operators(told) == "ASOF JOIN"
+
+
+def test_a_call_has_a_limit_and_its_errors_are_told() -> None:
+    done = threading.Event()
+    assert ended_within(0.01, lambda: done.wait(60)) is None
+    done.set()
+    seconds = ended_within(60, lambda: None)
+    assert seconds is not None
+    assert seconds < 60
+    with pytest.raises(ZeroDivisionError):
+        ended_within(60, lambda: 1 // 0)

@@ -6,15 +6,15 @@ of its key. With few keys this may take longer than anyone would wait, so it has
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import thetajoin as tj
 from thetajoin.bench import join_data
-from thetajoin.bench.harness import TooSlowError, alternate, medians, run_workload
+from thetajoin.bench.harness import alternate, medians, run_workload
 from thetajoin.bench.join_data import Tables
 from thetajoin.bench.joins_spark import QUOTED, ROUNDS, WARM_UP, check_on_spark, views
 from thetajoin.bench.spark_batch import through
@@ -76,51 +76,50 @@ def _timed(
     found: dict[str, Any] = {
         "rows": {"left": rows.left.num_rows, "right": rows.right.num_rows},
         "limit_s": LIMIT,
+        "lower_bound": None,
     }
-    try:
-        with stopped_after(session, LIMIT):
-            first = alternate({PEER: runs[PEER]}, 1, warm_up=False)[PEER]
-    except TooSlowError as slow:
-        found["lower_bound"] = str(slow)
-        del runs[PEER]
-        first = [LIMIT]
+    ours = {"thetajoin": runs["thetajoin"]}
+    alternate(ours, WARM_UP, warm_up=False)
+    seconds = alternate(ours, ROUNDS, warm_up=False)
+    # Last, because what does not end in time keeps the session's cores until the process ends.
+    first = ended_within(LIMIT, runs[PEER])
+    if first is None:
+        found["lower_bound"] = f"no result in {LIMIT:g} s"
     else:
-        found["lower_bound"] = None
         found["result_rows"], found["peers"] = check_on_spark(part, queries, QUOTED)
-    if first[0] > LIMIT / 10:
+    if first is not None and first <= LIMIT / 10:
+        alternate(runs, WARM_UP - 1, warm_up=False)
+        seconds = alternate(runs, ROUNDS, warm_up=False)
+    else:
         # Once is enough, and warming up matters little to what takes so long.
-        runs.pop(PEER, None)
-    alternate(runs, WARM_UP, warm_up=False)
-    seconds = {PEER: first} | alternate(runs, ROUNDS, warm_up=False)
+        seconds[PEER] = [LIMIT if first is None else first]
     return found | {
         "best_peer": PEER,
-        "median": {who: medians(seconds)[who] for who in ("thetajoin", PEER)},
+        "median": medians(seconds),
         "spread": {who: [min(taken), max(taken)] for who, taken in seconds.items()},
         "seconds": seconds,
     }
 
 
-@contextlib.contextmanager
-def stopped_after(session: Any, limit: float) -> Iterator[None]:
-    """Stop the jobs started in here after so many seconds; a `TooSlowError` tells that it was."""
-    tag, stopped = "thetajoin-bench-limited", threading.Event()
+def ended_within(limit: float, run: Callable[[], Any]) -> float | None:
+    """The seconds that a call took; None where it went on for longer, as it then still does."""
+    taken: list[float] = []
+    errors: list[Exception] = []
 
-    def stop() -> None:
-        stopped.set()
-        session.interruptTag(tag)
+    def go() -> None:
+        begun = time.perf_counter()
+        try:
+            run()
+        except Exception as error:
+            errors.append(error)
+        taken.append(time.perf_counter() - begun)
 
-    timer = threading.Timer(limit, stop)
-    session.addTag(tag)
-    timer.start()
-    try:
-        yield
-    except Exception as error:
-        if stopped.is_set():
-            raise TooSlowError(f"no result in {limit:g} s") from error
-        raise
-    finally:
-        timer.cancel()
-        session.removeTag(tag)
+    thread = threading.Thread(target=go, daemon=True)
+    thread.start()
+    thread.join(limit)
+    if errors:
+        raise errors[0]
+    return taken[0] if taken else None
 
 
 NATIVE: dict[str, Callable[[int, float], dict[str, Any]]] = {
