@@ -81,18 +81,20 @@ format: $(TOOLS)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# polars-bio wants an older pyarrow than the other peers: it gets an environment of its own.
-$(VENV)/polars-bio/.stamp: $(VENV)/.stamp-python Makefile
-	@echo "set-up: installing polars-bio into $(VENV)/polars-bio"
-	@$(BIN)/python -m venv $(VENV)/polars-bio
-	@$(VENV)/polars-bio/bin/python -m pip --disable-pip-version-check install --quiet polars-bio==0.36.2
+# polars-bio and Pathway want an older pyarrow than the other peers: each gets an environment of its own.
+APART := polars-bio==0.36.2 pathway==0.33.0
+$(VENV)/apart-%/.stamp: $(VENV)/.stamp-python Makefile
+	@echo "set-up: installing $* into $(VENV)/apart-$*"
+	@$(BIN)/python -m venv $(VENV)/apart-$*
+	@$(VENV)/apart-$*/bin/python -m pip --disable-pip-version-check install --quiet $(filter $*==%,$(APART))
 	@touch $@
 
-bench: $(VENV)/.stamp-bench,spark $(VENV)/polars-bio/.stamp
+bench: $(VENV)/.stamp-bench,spark $(VENV)/apart-polars-bio/.stamp $(VENV)/apart-pathway/.stamp
 	$(java)
 	@$(BIN)/thetajoin bench engine
 	@$(BIN)/thetajoin bench spark-stream
-	@THETAJOIN_POLARS_BIO_PYTHON=$(VENV)/polars-bio/bin/python $(BIN)/thetajoin bench joins
+	@THETAJOIN_POLARS_BIO_PYTHON=$(VENV)/apart-polars-bio/bin/python \
+		THETAJOIN_PATHWAY_PYTHON=$(VENV)/apart-pathway/bin/python $(BIN)/thetajoin bench joins
 
 # Strict: a broken link or anchor, or a page that is in no menu, is an error.
 docs: $(VENV)/.stamp-docs

@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("duckdb", reason="duckdb is not installed")
 
 from thetajoin.bench import join_data, joins
-from thetajoin.bench.harness import Report
-from thetajoin.bench.join_cases import CASES, Case
+from thetajoin.bench.case import Case
+from thetajoin.bench.harness import Report, TooSlowError
 from thetajoin.bench.join_data import Tables
-from thetajoin.bench.joins import PARTS, TARGETS, best_peer, compared, in_rounds, parts_of
+from thetajoin.bench.joins import CASES, PARTS, TARGETS, best_peer, compared, in_rounds, parts_of
 from thetajoin.bench.same_rows import check_same_rows, checksum
 from thetajoin.cli.benchmarks import run_benchmark
 from thetajoin.errors import OptionError
@@ -26,7 +26,7 @@ TABLE = pa.table({"id": [1, 2, 2, 3], "x": [0.5, 1.5, 1.5, None], "s": ["a", "b"
 
 
 # The others' rows are compared by every run of the benchmark too.
-QUICK = ("overlap_keyed", "asof")
+QUICK = ("overlap_keyed", "asof", "micro_iejoin_employees", "micro_asof_no_key", "kx_large")
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,9 @@ def test_every_engine_gives_the_same_rows_and_is_measured(
     assert found["result_rows"] > 0
     ratio = found["median"][found["best_peer"]] / found["median"]["thetajoin"]
     assert found["figures"] == {f"{name}_vs_best_peer": ratio}
+    assert set(found["peers"]) == set(found["median"])
+    assert all(peer["version"] for peer in found["peers"].values())
+    assert all(found["peers"][who]["operator"] for who in peers if who != "pandas")
     for who, (least, most) in found["spread"].items():
         assert 0 < least <= found["median"][who] <= most
 
@@ -71,6 +74,17 @@ def test_a_peer_with_other_rows_is_told(wrong: pa.Table) -> None:
     case.runs = {"thetajoin": lambda: TABLE, "peer": lambda: wrong}
     with pytest.raises(RuntimeError, match=r"disagree on the rows: thetajoin 4 rows.*peer \d rows"):
         compared("scd2", case)
+
+
+def test_a_peer_that_takes_too_long_is_left_out() -> None:
+    def slow() -> pa.Table:
+        raise TooSlowError("no result in 600 s")
+
+    case = Case(Tables(TABLE, TABLE), 1, "id x s")
+    case.runs = {"thetajoin": lambda: TABLE, "near": lambda: TABLE, "slow": slow}
+    found = compared("scd2", case)
+    assert found["left_out"] == {"slow": "no result in 600 s"}
+    assert list(found["median"]) == ["thetajoin", "near"]
 
 
 def test_threads_are_measured_on_equal_results_only() -> None:

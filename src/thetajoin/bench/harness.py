@@ -19,6 +19,10 @@ from typing import Any
 Run = Callable[[], Any]
 
 
+class TooSlowError(RuntimeError):
+    """A peer did not give its result in the time that it had."""
+
+
 @dataclass
 class Report:
     """A benchmark's figures, and the raw measurements they come from."""

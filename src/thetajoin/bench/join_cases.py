@@ -8,7 +8,6 @@ Sorting that a way needs is part of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,17 +16,9 @@ import pyarrow as pa
 
 import thetajoin as tj
 from thetajoin.bench import join_data
+from thetajoin.bench.case import Case
 from thetajoin.bench.join_data import HOUR, Tables
-from thetajoin.bench.peers import (
-    ChDB,
-    DuckDB,
-    PolarsBio,
-    installed,
-    pandas_module,
-    polars_bio_python,
-)
 
-Query = Callable[[], Any]
 SCD2 = "l.k = r.k AND l.ts >= r.valid_from AND l.ts < r.valid_to"
 ATTRIBUTION = (
     f"l.user = r.user AND r.click_ts <= l.purchase_ts AND r.click_ts >= l.purchase_ts - {HOUR}"
@@ -35,72 +26,9 @@ ATTRIBUTION = (
 OVERLAP = "l.start < r.r_stop AND r.r_start < l.stop"
 OVERLAP_KEYED = f"l.chrom = r.chrom AND {OVERLAP}"
 IN_RANGE = "l.x >= r.low AND l.x < r.high"
+# Rows a side of which Pathway's joins end in a minute or two.
+SMALL = 100_000
 AFFORDABLE = "r.price <= l.most"
-
-
-@dataclass
-class Case:
-    """A join by every engine that is here, and the columns by which their results are compared.
-
-    `results` has what makes a result comparable and is no part of the join.
-    """
-
-    tables: Tables
-    threads: int
-    columns: str
-    runs: dict[str, Query] = field(default_factory=dict)
-    results: dict[str, Query] = field(default_factory=dict)
-
-    def duckdb(self, **queries: str) -> None:
-        """Queries over tables of DuckDB's own, `l` and `r`; the names are those of the ways."""
-        if not installed("duckdb"):
-            return
-        engine = DuckDB(self.threads)
-        self._stored(engine)
-        for name, query in queries.items():
-            self.runs[name] = partial(engine.query, query)
-
-    def chdb(self, query: str) -> None:
-        """A query over tables in ClickHouse's memory; NULL where an outer join has no match."""
-        if not installed("chdb"):
-            return
-        engine = ChDB(self.threads)
-        self._stored(engine)
-        named = query.replace(" l ", " bench.l AS l ").replace(" r ", " bench.r AS r ")
-        self.runs["chDB"] = lambda: engine.query(f"{named} SETTINGS join_use_nulls = 1")
-
-    def polars(self, **ways: Callable[[Any, Any, Any], Any]) -> None:
-        """Functions of the module polars and two frames."""
-        if not installed("polars"):
-            return
-        import polars
-
-        frames = [polars.from_arrow(table) for table in self.tables]
-        for name, way in ways.items():
-            self.runs[name] = partial(way, polars, *frames)
-
-    def pandas(self, way: Callable[[Any, Any, Any], Any], whole: str) -> None:
-        """A function of the module pandas and two frames; pandas makes floats of `whole` columns.
-
-        It does so where some rows have no match.
-        """
-        if not installed("pandas"):
-            return
-        frames = [table.to_pandas() for table in self.tables]
-        self.runs["pandas"] = lambda: way(pandas_module(), *frames)
-        types = dict.fromkeys(whole.split(), "Int64")
-        self.results["pandas"] = lambda: self.runs["pandas"]().astype(types)
-
-    def polars_bio(self, operation: str, tables: Tables, left: str, right: str) -> None:
-        """A function of polars-bio, and the columns of chromosome, start and end."""
-        if polars_bio_python() is not None:
-            run = PolarsBio(operation, tables, left, right, self.threads)
-            self.runs["polars-bio"] = run
-            self.results["polars-bio"] = run.result
-
-    def _stored(self, engine: DuckDB | ChDB) -> None:
-        engine.store("l", self.tables.left)
-        engine.store("r", self.tables.right)
 
 
 def _joined(on: str) -> str:
@@ -116,25 +44,22 @@ def scd2(threads: int, scale: float) -> Case:
     asof = "SELECT * FROM l ASOF JOIN r ON l.k = r.k AND l.ts >= r.valid_from WHERE ts < valid_to"
     case.duckdb(**{"DuckDB": _joined(SCD2), "DuckDB ASOF": asof})
     case.chdb(_joined(SCD2))
+    case.datafusion(_joined(SCD2))
 
     def last_began(pl: Any, facts: Any, versions: Any) -> Any:
-        found = (
-            facts.lazy()
-            .sort("ts")
-            .join_asof(
-                versions.lazy().sort("valid_from"),
-                left_on="ts",
-                right_on="valid_from",
-                by="k",
-                coalesce=False,
-            )
+        found = facts.sort("ts").join_asof(
+            versions.sort("valid_from"),
+            left_on="ts",
+            right_on="valid_from",
+            by="k",
+            coalesce=False,
         )
-        return found.filter(pl.col("ts") < pl.col("valid_to")).collect()
+        return found.filter(pl.col("ts") < pl.col("valid_to"))
 
     def valid(pl: Any, facts: Any, versions: Any) -> Any:
-        both = facts.lazy().join(versions.lazy(), on="k")
+        both = facts.join(versions, on="k")
         ts = pl.col("ts")
-        return both.filter(ts >= pl.col("valid_from"), ts < pl.col("valid_to")).collect()
+        return both.filter(ts >= pl.col("valid_from"), ts < pl.col("valid_to"))
 
     case.polars(**{"Polars": valid, "Polars join_asof": last_began})
     return case
@@ -149,6 +74,7 @@ def overlap_keyed(threads: int, scale: float) -> Case:
     # DuckDB, Polars and chDB join by the chromosome and filter: 10**11 pairs at full size, minutes.
     if scale <= 0.05:
         case.duckdb(DuckDB=_joined(OVERLAP_KEYED))
+        case.datafusion(_joined(OVERLAP_KEYED))
     return case
 
 
@@ -159,14 +85,14 @@ def point_in_ranges(threads: int, scale: float) -> Case:
     case.runs["thetajoin"] = lambda: tj.join(left, right, IN_RANGE, threads=threads)
     asof = "SELECT * FROM l ASOF JOIN r ON l.x >= r.low WHERE x < high"
     case.duckdb(**{"DuckDB": _joined(IN_RANGE), "DuckDB ASOF": asof})
+    case.chdb(_joined(IN_RANGE))
+    case.datafusion(_joined(IN_RANGE))
 
     def last_began(pl: Any, points: Any, ranges: Any) -> Any:
-        found = (
-            points.lazy()
-            .sort("x")
-            .join_asof(ranges.lazy().sort("low"), left_on="x", right_on="low", coalesce=False)
+        found = points.sort("x").join_asof(
+            ranges.sort("low"), left_on="x", right_on="low", coalesce=False
         )
-        return found.filter(pl.col("x") < pl.col("high")).collect()
+        return found.filter(pl.col("x") < pl.col("high"))
 
     def within(pl: Any, points: Any, ranges: Any) -> Any:
         x = pl.col("x")
@@ -190,21 +116,35 @@ def point_in_ranges(threads: int, scale: float) -> Case:
 
 def attribution(threads: int, scale: float) -> Case:
     """Purchases with the same user's clicks of the hour before."""
-    left, right = tables = join_data.attribution(scale)
+    return _attribution(join_data.attribution(scale), threads, listed=scale <= 0.05)
+
+
+def attribution_small(threads: int, scale: float) -> Case:
+    """The same of no more rows than Pathway has the memory for."""
+    tables = join_data.attribution(scale, rows=SMALL)
+    case = _attribution(tables, threads, listed=scale <= 0.5)
+    names = case.columns
+    case.pathway("interval_join", "purchase_ts user", "click_ts user", names, interval=(-HOUR, 0))
+    return case
+
+
+def _attribution(tables: Tables, threads: int, listed: bool) -> Case:
+    left, right = tables
     case = Case(tables, threads, "purchase user purchase_ts amount click click_ts cost")
     case.runs["thetajoin"] = lambda: tj.join(left, right, ATTRIBUTION, threads=threads)
     case.duckdb(DuckDB=_joined(ATTRIBUTION))
-    # Polars and chDB list all pairs of a user, 10**9 at full size and skewed: minutes.
-    if scale > 0.05:
+    # Polars, chDB and DataFusion list all pairs of a user, 10**9 at full size and skewed: minutes.
+    if not listed:
         return case
     case.chdb(_joined(ATTRIBUTION))
+    case.datafusion(_joined(ATTRIBUTION))
 
     def before(pl: Any, purchases: Any, clicks: Any) -> Any:
         ago = pl.col("purchase_ts") - pl.col("click_ts")
-        both = purchases.lazy().join(clicks.lazy(), on="user")
-        return both.filter(ago >= 0, ago <= HOUR).collect(engine="streaming")
+        both = purchases.join(clicks, on="user")
+        return both.filter(ago >= 0, ago <= HOUR)
 
-    case.polars(Polars=before)
+    case.polars_streaming(Polars=before)
     return case
 
 
@@ -214,21 +154,46 @@ def overlap(threads: int, scale: float) -> Case:
     case = Case(tables, threads, "id start stop rid r_start r_stop")
     case.runs["thetajoin"] = lambda: tj.join(left, right, OVERLAP, threads=threads)
     case.duckdb(DuckDB=_joined(OVERLAP))
-
-    def where(pl: Any, one: Any, other: Any) -> Any:
-        return one.join_where(
-            other, pl.col("start") < pl.col("r_stop"), pl.col("stop") > pl.col("r_start")
-        )
-
-    case.polars(Polars=where)
+    case.chdb(_joined(OVERLAP))
+    case.datafusion(_joined(OVERLAP))
+    case.polars(Polars=partial(_overlapping, "inner"))
     made = Tables(_on_one_chromosome(left), _on_one_chromosome(right))
     case.polars_bio("overlap", made, "chrom start stop", "chrom r_start r_stop")
     return case
 
 
+def overlap_left(threads: int, scale: float) -> Case:
+    """Overlaps of intervals without a key, with those that overlap none."""
+    left, right = tables = join_data.overlapping(scale)
+    case = Case(tables, threads, "id start stop rid r_start r_stop")
+    case.runs["thetajoin"] = lambda: tj.join(left, right, OVERLAP, how="left", threads=threads)
+    query = f"SELECT * FROM l LEFT JOIN r ON {OVERLAP}"
+    case.duckdb(DuckDB=query)
+    case.chdb(query)
+    case.datafusion(query)
+    case.polars(Polars=partial(_overlapping, "left"))
+    return case
+
+
+def _overlapping(how: str, pl: Any, one: Any, other: Any) -> Any:
+    before = pl.col("start") < pl.col("r_stop")
+    return one.join_where(other, before, pl.col("stop") > pl.col("r_start"), how=how)
+
+
 def asof(threads: int, scale: float) -> Case:
     """Trades with the last quote of their symbol."""
-    left, right = tables = join_data.trades(scale)
+    return _asof(join_data.trades(scale), threads)
+
+
+def asof_small(threads: int, scale: float) -> Case:
+    """The same of no more rows than Pathway has the memory for."""
+    case = _asof(join_data.trades(scale, rows=SMALL), threads)
+    case.pathway("asof_join", "ts symbol", "ts symbol", case.columns)
+    return case
+
+
+def _asof(tables: Tables, threads: int) -> Case:
+    left, right = tables
     case = Case(tables, threads, "id symbol ts most quote price")
     case.runs["thetajoin"] = lambda: tj.nearest(left, right, key="ts", by="symbol", threads=threads)
     last = "SELECT * FROM l ASOF LEFT JOIN r ON l.symbol = r.symbol AND l.ts >= r.ts"
@@ -271,11 +236,11 @@ def asof_filtered(threads: int, scale: float) -> Case:
     def last(pl: Any, trades: Any, quotes: Any) -> Any:
         ts = pl.col("ts_right")
         good = (pl.col("price") <= pl.col("most")) & (ts <= pl.col("ts"))
-        both = trades.lazy().join(quotes.lazy(), on="symbol").filter(good)
+        both = trades.join(quotes, on="symbol").filter(good)
         best = both.group_by("id").agg(pl.col("quote", "price").get(ts.arg_max()))
-        return trades.lazy().join(best, on="id", how="left").collect(engine="streaming")
+        return trades.join(best, on="id", how="left")
 
-    case.polars(Polars=last)
+    case.polars_streaming(Polars=last)
     return case
 
 
@@ -316,12 +281,11 @@ def _counted(pl: Any, left: Any, right: Any) -> Any:
     """Begun before the end, less ended by the start, each by an as-of join."""
 
     def numbered(column: str, name: str) -> Any:
-        ordered = right.lazy().select("chrom", column).sort(column)
+        ordered = right.select("chrom", column).sort(column)
         return ordered.with_columns(pl.int_range(1, pl.len() + 1).over("chrom").alias(name))
 
     found = (
-        left.lazy()
-        .sort("stop")
+        left.sort("stop")
         .join_asof(
             numbered("r_start", "begun"),
             left_on="stop",
@@ -333,7 +297,7 @@ def _counted(pl: Any, left: Any, right: Any) -> Any:
         .join_asof(numbered("r_stop", "ended"), left_on="start", right_on="r_stop", by="chrom")
     )
     n = pl.col("begun").fill_null(0) - pl.col("ended").fill_null(0)
-    return found.select("id", n.alias("n")).collect()
+    return found.select("id", n.alias("n"))
 
 
 def _on_one_chromosome(table: pa.Table) -> pa.Table:
@@ -349,8 +313,11 @@ CASES: dict[str, Callable[[int, float], Case]] = {
         overlap_keyed,
         point_in_ranges,
         attribution,
+        attribution_small,
         overlap,
+        overlap_left,
         asof,
+        asof_small,
         asof_filtered,
         count_overlaps,
     )

@@ -86,10 +86,10 @@ def ranges(scale: float) -> Tables:
     return Tables(pa.table(left), pa.table(right))
 
 
-def attribution(scale: float) -> Tables:
+def attribution(scale: float, rows: int = 2_000_000) -> Tables:
     """Purchases and clicks of users, of whom a few do much more than the rest (Zipf)."""
     random = np.random.default_rng(41)
-    rows, users, span = _number(2_000_000, scale), _number(100_000, scale), 30 * 24 * HOUR
+    rows, users, span = _number(rows, scale), _number(rows // 20, scale), 30 * 24 * HOUR
     weights = np.cumsum(np.arange(1, users + 1) ** -0.775)
     names = random.permutation(users)
 
@@ -120,11 +120,11 @@ def overlapping(scale: float) -> Tables:
     return Tables(side("id", "start", "stop"), side("rid", "r_start", "r_stop"))
 
 
-def trades(scale: float, rows: int = 5_000_000) -> Tables:
-    """Trades and quotes of 1,000 symbols, neither in order; no two quotes of one instant."""
+def trades(scale: float, rows: int = 5_000_000, symbols: int = 1000) -> Tables:
+    """Trades and quotes of some symbols, neither in order; no two quotes of one instant."""
     random = np.random.default_rng(61)
     rows = _number(rows, scale)
-    symbols = _number(1000, min(1.0, 10 * scale))
+    symbols = min(symbols, _number(1000, min(1.0, 10 * scale)))
     names = pa.array([f"SYM{number:04d}" for number in range(symbols)])
 
     def symbol() -> pa.Array:

@@ -5,9 +5,12 @@ Each workload runs in a process of its own, because a Spark session's cores are 
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,18 +36,14 @@ WARM_UP = 2
 # Micro-batches, of which the first do not count, and the rows of both sides in each.
 BATCHES, SETTLING, BATCH_ROWS = 12, 4, 400_000
 MINUTE = 60_000_000
+STREAM_JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+OPERATOR = re.compile(r"\b(?:\w*Join|Window|\w+In(?:Arrow|Pandas)\w*|\w*ArrowPython|\w+Exec)\b")
 Queries = Mapping[str, Callable[[], Any]]
 
 
 def _compared(name: str, queries: Queries, columns: str, rows: Tables) -> dict[str, Any]:
     """Seconds of each query into nothing, after all were found to give the same rows."""
-    hashed = f"sum(CAST(xxhash64({columns.replace(' ', ', ')}) AS DECIMAL(38, 0)))"
-    sums = {
-        who: tuple(query().selectExpr("count(*)", hashed).collect()[0])
-        for who, query in queries.items()
-    }
-    if len(set(sums.values())) != 1:
-        raise RuntimeError(f"{name}: the engines disagree on the rows: {sums}")
+    number, peers = check_on_spark(name, queries, columns)
     runs = {who: (lambda query=query: through(query())) for who, query in queries.items()}
     alternate(runs, WARM_UP, warm_up=False)
     seconds = alternate(runs, ROUNDS, warm_up=False)
@@ -55,11 +54,47 @@ def _compared(name: str, queries: Queries, columns: str, rows: Tables) -> dict[s
         "vs_spark": middle[best] / middle["thetajoin"],
         "best_peer": best,
         "rows": {"left": rows.left.num_rows, "right": rows.right.num_rows},
-        "result_rows": sums["thetajoin"][0],
+        "result_rows": number,
         "median": middle,
         "spread": {who: [min(taken), max(taken)] for who, taken in seconds.items()},
         "seconds": seconds,
+        "peers": peers,
     }
+
+
+def check_on_spark(
+    name: str, queries: Queries, columns: str
+) -> tuple[int, dict[str, dict[str, str]]]:
+    """How many rows all queries gave, and what ran; an error where some gave other rows."""
+    hashed = f"sum(CAST(xxhash64({columns.replace(' ', ', ')}) AS DECIMAL(38, 0)))"
+    sums, peers = {}, {}
+    for who, query in queries.items():
+        added = query().selectExpr("count(*)", hashed)
+        sums[who] = tuple(added.collect()[0])
+        peers[who] = _told(added)
+    if len(set(sums.values())) != 1:
+        raise RuntimeError(f"{name}: the engines disagree on the rows: {sums}")
+    return int(next(iter(sums.values()))[0]), peers
+
+
+def _told(df: Any) -> dict[str, str]:
+    """Spark's version, and the operators of a plan; of the plan that ran where it has run."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        df.explain()
+    found = dict.fromkeys(OPERATOR.findall(printed.getvalue()))
+    return {"version": f"Spark {df.sparkSession.version}", "operator": ", ".join(found)}
+
+
+@contextlib.contextmanager
+def views(session: Any, made: Tables) -> Iterator[tuple[Any, Any]]:
+    """Both sides, which Spark's queries know as `l` and `r`."""
+    with tables(session, left=made.left, right=made.right) as frames:
+        # Behind a filter, as tables in a query are: their sizes are not those of the files.
+        left, right = (frame.where(f"{frame.columns[-1]} >= 0") for frame in frames)
+        left.createOrReplaceTempView("l")
+        right.createOrReplaceTempView("r")
+        yield left, right
 
 
 def _on_tables(
@@ -72,11 +107,7 @@ def _on_tables(
 ) -> dict[str, Any]:
     """Our join and Spark's queries over the views `l` and `r`."""
     session = spark_on(cores)
-    with tables(session, left=made.left, right=made.right) as frames:
-        # Behind a filter, as tables in a query are: their sizes are not those of the files.
-        left, right = (frame.where(f"{frame.columns[-1]} >= 0") for frame in frames)
-        left.createOrReplaceTempView("l")
-        right.createOrReplaceTempView("r")
+    with views(session, made) as (left, right):
         queries: dict[str, Callable[[], Any]] = {"thetajoin": lambda: ours(left, right)}
         for who, query in own.items():
             queries[who] = partial(session.sql, query)
@@ -143,6 +174,8 @@ class _Files:
 
     def __init__(self, session: Any, scale: float) -> None:
         self.session, self._places = session, checkpoints()
+        # What keeps the state in each query, as its last micro-batch tells.
+        self.operators: dict[str, str] = {}
         self._folder = next(self._places)
         self.rows = max(100, int(BATCH_ROWS * scale) // 2)
         self._keys = max(2, self.rows // 10)
@@ -210,24 +243,41 @@ def _found(batches: list[Any]) -> tuple[int, int]:
 
 
 def _rates(
-    files: _Files, queries: Mapping[str, tuple[str, Callable[[], Any]]], once: tuple[str, ...] = ()
+    files: _Files,
+    queries: Mapping[str, tuple[Mapping[str, str], Callable[[], Any]]],
+    once: tuple[str, ...] = (),
 ) -> tuple[dict[str, list[float]], dict[str, tuple[int, int]]]:
     """Rows a second of each query in turns, and what it found; those of `once` take one turn."""
     rates: dict[str, list[float]] = {who: [] for who in queries}
     found: dict[str, tuple[int, int]] = {}
     for turn in range(ROUNDS):
-        for who, (store, query) in queries.items():
+        for who, (settings, query) in queries.items():
             if turn and who in once:
                 continue
-            files.session.conf.set(PROVIDER, store)
+            for setting, value in settings.items():
+                files.session.conf.set(setting, value)
             batches = files.run(query())
             rates[who].append(rows_per_s(batches[SETTLING:BATCHES]))
             found[who] = _found(batches)
+            files.operators[who] = ", ".join(op.operatorName for op in batches[-1].stateOperators)
     return rates, found
 
 
-def _stream_equality(cores: int, scale: float) -> dict[str, Any]:
-    """Equality and a band of five minutes, against Spark's own join in both of its stores."""
+STORES = {
+    "thetajoin": {PROVIDER: ROCKSDB},
+    "Spark": {PROVIDER: SPARKS_DEFAULT_STORE, STREAM_JOIN_FORMAT: "2"},
+    "Spark, RocksDB": {PROVIDER: ROCKSDB, STREAM_JOIN_FORMAT: "2"},
+    "Spark, RocksDB, format 4": {PROVIDER: ROCKSDB, STREAM_JOIN_FORMAT: "4"},
+}
+FIGURES = {
+    "spark_stream_equality_vs_spark": "Spark",
+    "spark_stream_equality_vs_spark_rocksdb": "Spark, RocksDB",
+    "spark_stream_equality_vs_spark_v4": "Spark, RocksDB, format 4",
+}
+
+
+def _stream_equality(cores: int, scale: float, figures: Iterable[str] = FIGURES) -> dict[str, Any]:
+    """Equality and a band of five minutes, against Spark's own join in each of its stores."""
     files = _Files(spark_on(cores), scale)
     columns = "l_id l_ts l_value r_id r_ts r_value"
 
@@ -245,24 +295,36 @@ def _stream_equality(cores: int, scale: float) -> dict[str, Any]:
         near = "l_ts >= r_ts - INTERVAL 5 MINUTES AND l_ts <= r_ts + INTERVAL 5 MINUTES"
         return _checked(left.join(right, expr(f"l.k = r.k AND {near}")), columns)
 
+    # Format 4 came with Spark 4.3.
+    known = {key: FIGURES[key] for key in figures if "v4" not in key or _has_format_4(files)}
     queries = {
-        "thetajoin": (ROCKSDB, ours),
-        "Spark": (SPARKS_DEFAULT_STORE, own),
-        "Spark, RocksDB": (ROCKSDB, own),
+        who: (STORES[who], ours if who == "thetajoin" else own)
+        for who in ("thetajoin", *known.values())
     }
     rates, found = _rates(files, queries, once=("Spark, RocksDB",))
     if len(set(found.values())) != 1:
         raise RuntimeError(f"spark_stream_equality: the engines disagree on the rows: {found}")
     middle = medians(rates)
+    version = f"Spark {files.session.version}"
     return {
-        "figures": {
-            "spark_stream_equality_vs_spark": middle["thetajoin"] / middle["Spark"],
-            "spark_stream_equality_vs_spark_rocksdb": middle["thetajoin"]
-            / middle["Spark, RocksDB"],
-        },
+        "figures": {key: middle["thetajoin"] / middle[who] for key, who in known.items()},
         "result_rows": found["thetajoin"][0],
+        "peers": {
+            who: {"version": version, "operator": files.operators[who], "settings": STORES[who]}
+            for who in queries
+        },
         **_as_seconds(rates),
     }
+
+
+def _has_format_4(files: _Files) -> bool:
+    """Whether this Spark lets its stream join keep its state in format 4."""
+    try:
+        files.session.conf.set(STREAM_JOIN_FORMAT, "4")
+    except Exception:
+        return False
+    files.session.conf.unset(STREAM_JOIN_FORMAT)
+    return True
 
 
 def _as_seconds(rates: dict[str, list[float]]) -> dict[str, Any]:
@@ -303,8 +365,8 @@ def _asof_stream(cores: int, scale: float) -> dict[str, Any]:
     rows = _check_nearest(files, nearest())
     columns = "l_id l_ts r_id"
     queries = {
-        "nearest": (ROCKSDB, lambda: _checked(nearest(), columns)),
-        "join": (ROCKSDB, lambda: _checked(joined(), columns)),
+        "nearest": ({PROVIDER: ROCKSDB}, lambda: _checked(nearest(), columns)),
+        "join": ({PROVIDER: ROCKSDB}, lambda: _checked(joined(), columns)),
     }
     rates, found = _rates(files, queries)
     middle = medians(rates)
@@ -343,6 +405,7 @@ BATCH: dict[str, Callable[[int, float], dict[str, Any]]] = {
     "spark_asof": _asof,
     "spark_asof_join": _asof_join,
 }
+STREAM_FORMAT_4 = "spark_stream_equality_v4"
 STREAMS: dict[str, Callable[[int, float], dict[str, Any]]] = {
     "spark_stream_equality": _stream_equality,
     "spark_asof_stream": _asof_stream,
@@ -350,4 +413,12 @@ STREAMS: dict[str, Callable[[int, float], dict[str, Any]]] = {
 
 
 if __name__ == "__main__":
-    run_workload(BATCH | STREAMS)
+    run_workload(
+        BATCH
+        | STREAMS
+        | {
+            STREAM_FORMAT_4: lambda cores, scale: _stream_equality(
+                cores, scale, ["spark_stream_equality_vs_spark_v4"]
+            )
+        }
+    )

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
-import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 Q1 = "l.a < r.a AND l.b > r.b"
-# The Python of an environment with polars-bio, which wants an older Arrow than the other peers.
-POLARS_BIO = "THETAJOIN_POLARS_BIO_PYTHON"
 
 
 def installed(*names: str) -> list[str]:
@@ -44,6 +33,11 @@ class DuckDB:
     def query(self, query: str) -> pa.Table:
         """What a query over stored tables gives, as Arrow."""
         return self._connection.sql(query).to_arrow_table()
+
+    def plan(self, query: str) -> str:
+        """The physical plan, as JSON."""
+        told = self._connection.sql(f"EXPLAIN (FORMAT json) {query}")
+        return str(told.fetchall()[-1][-1])
 
     def join(self, left: pa.Table | str, right: pa.Table | str, on: str) -> int:
         """Rows of the join."""
@@ -101,6 +95,14 @@ class ChDB:
         """What a query over stored tables gives, as Arrow."""
         return self._session.query(query, "ArrowTable")
 
+    def version(self) -> str:
+        """ClickHouse's version."""
+        return str(self._session.query("SELECT version()", "TabSeparated")).strip()
+
+    def plan(self, query: str) -> str:
+        """The steps of the plan, with the algorithms of joins."""
+        return str(self._session.query(f"EXPLAIN actions = 1 {query}", "TabSeparatedRaw"))
+
     def join(self, left: str, right: str, on: str) -> int:
         """Rows of the join."""
         query = f"SELECT * FROM bench.{left} AS l JOIN bench.{right} AS r ON {on}"
@@ -117,70 +119,35 @@ def _clickhouse(kind: pa.DataType) -> str:
     return "Float64" if pa.types.is_floating(kind) else "String"
 
 
-class PolarsBio:
-    """polars-bio in a process of its own, which keeps the tables and computes when it is called.
+class DataFusion:
+    """DataFusion over tables in memory; results come back as Arrow.
 
-    `left` and `right` name the columns of chromosome, start and end of half-open intervals.
+    Its operator for one inequality is off by default, and on here; it has none for two, nor for
+    as-of joins.
     """
 
-    def __init__(
-        self, operation: str, tables: tuple[pa.Table, pa.Table], left: str, right: str, threads: int
-    ) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="thetajoin-bench-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        for name, table in zip(("left", "right"), tables, strict=True):
-            pq.write_table(table, folder / f"{name}.parquet")
-        call = {"operation": operation, "threads": threads}
-        call |= {"left": left.split(), "right": right.split()}
-        (folder / "call.json").write_text(json.dumps(call))
-        script = Path(__file__).with_name("polars_bio_peer.py")
-        # -P: the modules beside the script are not to be found by its imports.
-        self._process = subprocess.Popen(
-            [str(polars_bio_python()), "-P", str(script), str(folder)],
-            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(folder / "log").open("w"),
-            text=True,
-        )
-        atexit.register(self._process.kill)
-        self._folder = folder
-        self._answer()
+    def __init__(self, threads: int) -> None:
+        from datafusion import SessionConfig, SessionContext
 
-    def __call__(self) -> int:
-        """Compute the result and drop it; its number of rows."""
-        return self._ask("run")
+        config = SessionConfig().with_target_partitions(threads)
+        config = config.set("datafusion.optimizer.enable_piecewise_merge_join", "true")
+        self._session: Any = SessionContext(config)
+        self._threads = threads
 
-    def result(self) -> pa.Table:
-        """The result, by way of a file; right columns by their own names where these are free.
+    def store(self, name: str, table: pa.Table) -> None:
+        """A table in memory, in as many parts as there are threads."""
+        rows = -(-table.num_rows // self._threads) or 1
+        parts = [table.slice(at, rows).to_batches() for at in range(0, table.num_rows or 1, rows)]
+        self._session.register_record_batches(name, parts)
 
-        The number of overlaps is `n`.
-        """
-        self._ask("save")
-        found = pq.read_table(self._folder / "result.parquet")
-        free = {name.removesuffix("_right") for name in found.column_names}
-        free -= {name for name in found.column_names if not name.endswith("_right")}
-        short = {f"{name}_right": name for name in free} | {"count": "n"}
-        return found.rename_columns([short.get(name, name) for name in found.column_names])
+    def query(self, query: str) -> pa.Table:
+        """What a query over stored tables gives, as Arrow."""
+        return self._session.sql(query).to_arrow_table()
 
-    def _ask(self, word: str) -> int:
-        assert self._process.stdin is not None
-        self._process.stdin.write(word + "\n")
-        self._process.stdin.flush()
-        return int(self._answer())
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
-        if not line:
-            told = (self._folder / "log").read_text().strip().splitlines() or ["no message"]
-            raise RuntimeError(f"polars-bio failed: {told[-1]}")
-        return line
-
-
-def polars_bio_python() -> str | None:
-    """The Python that has polars-bio: this one, or that of an environment of its own."""
-    return sys.executable if installed("polars_bio") else os.environ.get(POLARS_BIO)
+    def plan(self, query: str) -> str:
+        """The physical plan."""
+        told = self._session.sql(f"EXPLAIN {query}").to_pydict()
+        return str(dict(zip(told["plan_type"], told["plan"], strict=True))["physical_plan"])
 
 
 def pandas_module() -> Any:

@@ -1,13 +1,15 @@
 """polars-bio's side of a benchmark, in a Python of its own: a script that imports no thetajoin.
 
-Arguments: a folder with left.parquet, right.parquet and call.json. It answers each line of input:
-``run`` computes the result, ``save`` also writes it to result.parquet.
+Arguments: a folder with left.parquet, right.parquet and call.json. Its first line is its version.
+It answers each line of input: ``run`` computes the result, ``save`` also writes it to
+result.parquet.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ def main(folder: Path) -> None:
             output_type="polars.DataFrame",
         )
 
-    _say("ready")
+    _say(version("polars-bio"))
     for line in sys.stdin:
         found = compute()
         rows = found.height

@@ -35,6 +35,7 @@ TARGETS = {
     "work_of_8_units": "",
     "state_bytes_per_row": "<= 3",
     "recovery_s_per_million_rows": "",
+    "spark_stream_equality_vs_spark_v4": "",
 }
 SPARKS_DEFAULT_STORE = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 Progress = Callable[[str], None]
@@ -71,6 +72,11 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
     recovery = measure("recovery", 2)
     report.figures["state_bytes_per_row"] = recovery["state_bytes_per_row"] / 24
     report.figures["recovery_s_per_million_rows"] = recovery["s_per_million_rows"]
+    progress("equality against Spark's state format 4, local[2]")
+    arguments = ["spark_stream_equality_v4", "--scale", str(scale)]
+    against = in_process("thetajoin.bench.joins_spark", arguments, 2, timeout=3600)
+    report.figures |= against.pop("figures")
+    report.details["equality against format 4, local[2]"] = against
     report.figures = {key: report.figures.get(key) for key in TARGETS}
     return report
 
