@@ -16,13 +16,13 @@ from typing import Any
 
 def main(folder: Path) -> None:
     """Load the tables, say so, then compute once for each line."""
-    import pandas as pd
     import pathway as pw
+    import pyarrow.parquet as pq
 
     call = json.loads((folder / "call.json").read_text())
     # `id` is a name that Pathway keeps for itself.
     frames = [
-        pd.read_parquet(folder / f"{side}.parquet").rename(columns={"id": "id_"})
+        pq.read_table(folder / f"{side}.parquet").to_pandas().rename(columns={"id": "id_"})
         for side in ("left", "right")
     ]
     left, right = (pw.debug.table_from_pandas(frame) for frame in frames)
