@@ -155,22 +155,20 @@ class Ordeal:
             self.done.executor += 1
 
     def _until_a_task_is_lost(self, what: str, victim: Callable[[int], int]) -> None:
-        """Kill what belongs to a busy Python worker, of a unit or of packing in turns."""
-        for turn in range(TRIES):
-            # Spark starts the daemon that forks workers for packing first, that for units then.
-            daemon = (turn + self.done.worker + self.done.executor) % 2 - 1
+        """Kill what belongs to a busy Python worker; the same ones pack rows and join them."""
+        for _ in range(TRIES):
             lost = self.tasks_lost()
             self._grown("offsets", self.marks()["offsets"])
             time.sleep(self.random.uniform(0, 0.3))
 
-            def kill(at: int = daemon) -> bool:
-                busy = self._busy(at)
+            def kill() -> bool:
+                busy = self._busy()
                 return bool(busy) and self._kill(victim(int(self.random.choice(busy))))
 
             self._wait(f"a busy {what}", kill)
             self._grown("commits", self.marks()["offsets"])
             if self.tasks_lost() > lost:  # else the task had just ended
-                self.phases[f"{what} that {'joins' if daemon else 'packs'}"] += 1
+                self.phases[what] += 1
                 return
         raise RuntimeError(f"no kill of a Spark {what} has hit a task")
 
@@ -268,17 +266,14 @@ class Ordeal:
     def _grown(self, mark: str, above: int) -> None:
         self._wait(f"{mark} to grow", lambda: self.marks()[mark] > above)
 
-    def _busy(self, daemon: int) -> list[int]:
-        """Python workers of each JVM's first or last daemon that have just used a processor."""
+    def _busy(self) -> list[int]:
+        """Python workers that have just used a processor."""
         assert self._driver is not None
         found = processes(self._driver.pid)
         parents = {pid: _parent(pid) for pid, what in found.items() if "pyspark.daemon" in what}
-        daemons: dict[int, list[int]] = {}
-        for pid, parent in sorted(parents.items()):
-            if parent not in parents:
-                daemons.setdefault(parent, []).append(pid)
-        asked = {pids[daemon] for pids in daemons.values() if len(pids) > 1}
-        before = {pid: _ran(pid) for pid, parent in parents.items() if parent in asked}
+        # A daemon's parent is a JVM, a worker's its daemon.
+        workers = [pid for pid, parent in parents.items() if parent in parents]
+        before = {pid: _ran(pid) for pid in workers}
         time.sleep(0.004)
         return sorted(pid for pid, ran in before.items() if _ran(pid) > ran)
 
