@@ -12,7 +12,8 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from thetajoin.errors import ThetaJoinError
-from thetajoin.secrets import HIDDEN, forget, hide, hide_passwords, redact
+from thetajoin.secrets import HIDDEN, Secret, forget, hide, hide_passwords, redact
+from thetajoin.spark.connectors.specs import TopicSource
 
 ENCODINGS = {
     "plain": str,
@@ -51,6 +52,14 @@ def test_no_encoding_shows_a_secret(encoding):
         inner = written.strip("\"'")
         assert inner not in redact(f"before {written} after"), (secret, written)
         forget()
+
+
+def test_no_representation_shows_a_secret():
+    secret = Secret("hunter22")
+    source = TopicSource(secret, "t", options=(("password", secret),))
+    shown = f"{secret!r} {[secret]} { ({'a': secret}) } {source!r} {(secret,)}"
+    assert "hunter22" not in shown
+    assert f"{source.servers}" == "hunter22"
 
 
 def test_a_message_is_shortened_after_it_was_redacted():

@@ -25,6 +25,22 @@ _IN_QUERY = re.compile(
 )
 
 
+class Secret(str):
+    """A text that no representation shows: not in a dictionary, a dataclass or a traceback.
+
+    `str` does show it, because PySpark makes texts of all options that way. What is printed goes
+    through `redact`.
+
+    >>> {"password": Secret("pa55word")}
+    {'password': [hidden]}
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+
 def hide(value: str) -> None:
     """Show a value nowhere from now on."""
     if value:

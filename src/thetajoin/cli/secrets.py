@@ -6,7 +6,7 @@ import os
 import re
 
 from thetajoin.errors import OptionError
-from thetajoin.secrets import hide
+from thetajoin.secrets import Secret, hide
 
 _NAMED = re.compile(r"\$\{([^}]*)\}")
 
@@ -16,7 +16,7 @@ def filled(text: str, where: str) -> str:
 
     >>> os.environ["THETAJOIN_EXAMPLE"] = "pa55word"
     >>> filled("user:${THETAJOIN_EXAMPLE}", "job.toml")
-    'user:pa55word'
+    [hidden]
     >>> from thetajoin.secrets import forget, redact
     >>> redact("cannot log in with pa55word")
     'cannot log in with [hidden]'
@@ -31,4 +31,5 @@ def filled(text: str, where: str) -> str:
         hide(os.environ[name])
         return os.environ[name]
 
-    return _NAMED.sub(value, text)
+    full = _NAMED.sub(value, text)
+    return full if full == text else Secret(full)
