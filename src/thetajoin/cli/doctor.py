@@ -133,8 +133,10 @@ def _connector(name: str, spark: str | None, folder: Path | None) -> tuple[str, 
     if mine:
         return "at hand", f"{connector.use}: {mine[0]} in {folder}"
     sparks = f"{connector.use}: Spark {', '.join(connector.releases)}"
+    if spark is None:
+        return "no Spark", sparks
     try:
-        [release] = releases_for([name], spark or "0.0")
+        [release] = releases_for([name], spark)
     except ThetaJoinError:
         return "none fits", f"{sparks}; pip install 'pyspark=={list(connector.releases)[-1]}.*'"
     if folder is not None:
