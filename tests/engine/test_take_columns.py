@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from thetajoin.arrays import empty, filled, numbered
 from thetajoin.engine.layout import WORTH_ROWS, take_columns
-from thetajoin.kernels import memory
 
 ROWS = 1_000
 COLUMNS = {
@@ -44,10 +44,18 @@ def test_same_values_as_arrow(name: str, taken: int) -> None:
 
 def test_large_arrays_of_any_type() -> None:
     for dtype in (np.int32, np.uint64, np.float64):
-        small, large = memory.empty(10, dtype), memory.empty(1_000_003, dtype)
+        small, large = empty(10, dtype), empty(1_000_003, dtype)
         assert (small.size, large.size) == (10, 1_000_003)
         assert small.dtype == large.dtype == dtype
         large[:] = 5
         assert large.flags.c_contiguous
         assert large.flags.writeable
         assert int(large.sum()) == 5 * large.size
+
+
+def test_large_arrays_that_are_filled() -> None:
+    for size in (0, 10, 8192, 8193, 1_000_003):
+        assert (numbered(size) == np.arange(size)).all()
+        assert numbered(size).dtype == np.int32
+        assert (filled(size, -1, np.int32) == np.full(size, -1, np.int32)).all()
+        assert filled(size, True, np.bool_).all()

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from thetajoin.arrays import empty
 from thetajoin.errors import SchemaError
 
 Int64 = NDArray[np.int64]
@@ -147,7 +148,8 @@ def _encode_float(array: pa.Array, nan_low: bool) -> Int64:
     if array.type != pa.float64():
         array = array.cast(pa.float64())
     values = _values(array, np.float64)
-    keys: Int64 = (values + 0.0).view(np.int64)  # adding zero turns -0.0 into 0.0
+    keys: Int64 = empty(values.size, np.int64)
+    np.add(values, 0.0, out=keys.view(np.float64))  # adding zero turns -0.0 into 0.0
     for start in range(0, keys.size, _PIECE):
         piece = keys[start : start + _PIECE]
         negative = piece >> 63

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from thetajoin.arrays import empty
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.index.interval import Interval, shifted
 from thetajoin.kernels.bands import KEY_INF, KEY_NEG_INF, band_end
@@ -88,7 +89,7 @@ class FloatBand:
             (True, self.high, self.high_strict),
         ):
             if bound is not None:
-                end = np.empty(keys.size, np.int64)
+                end = empty(keys.size, np.int64)
                 band_end(keys, bound, strict, below, self.left, self.single, end)
                 ends[below == self.left] = end
         if keys.size and (keys.max() >= KEY_INF or keys.min() <= KEY_NEG_INF):

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from thetajoin.arrays import filled
 from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.block import Block
 from thetajoin.engine.layout import Layout, take_columns
@@ -203,7 +204,7 @@ def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
 
 def _able(view: View, rows: PartRows, zones: list[dict[int, tuple[int, int]]]) -> Positions:
     """Which rows ask for something between the extremes of some zone."""
-    touched = np.full(len(rows), ALL_ONES >> np.uint64(64 - min(64, len(zones))), np.uint64)
+    touched = filled(len(rows), ALL_ONES >> np.uint64(64 - min(64, len(zones))), np.uint64)
     for dim, asked in enumerate(view.intervals(rows.keys)):
         if dim not in zones[0] or not isinstance(asked, Interval):
             continue

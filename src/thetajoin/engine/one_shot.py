@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from thetajoin.arrays import filled
 from thetajoin.engine.block import Block, sorted_block, unsorted_block
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.joiner import Found, See
@@ -41,10 +42,12 @@ class _OneShot:
 
     def __init__(self, join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
         self._join, self._how = join, join.config.how
-        self._batches: dict[Side, KeyedBatch] = {"l": join.keyed(left, "l")}
-        self._batches["r"] = join.keyed(right, "r")
+        given = {"l": left, "r": right}
+        with mapper_of(join, left.num_rows + right.num_rows) as mapper:
+            keyed = mapper(lambda side: join.keyed(given[side], side), SIDES)
+        self._batches: dict[Side, KeyedBatch] = dict(zip(SIDES, keyed, strict=True))
         self._matched: dict[Side, NDArray[np.bool_]] = {
-            side: np.zeros(len(batch), np.bool_)
+            side: filled(len(batch), False, np.bool_)
             for side, batch in self._batches.items()
             if preserves(self._how, side)
         }

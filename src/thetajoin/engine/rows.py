@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from thetajoin.arrays import numbered
 from thetajoin.batch.keys import BytesKey, Key, encode
 from thetajoin.engine.parts import KeySpec, Part, Side
 from thetajoin.kernels.order import gather, inverse, is_sorted, order_among, order_of
@@ -70,7 +71,7 @@ class PartRows:
         where = inverse(order)
         for other in self._sorted_keys() - {key}:
             taken.orders[other] = gather(where, self.order(other))
-        taken.orders[key] = np.arange(len(self), dtype=np.int32)
+        taken.orders[key] = numbered(len(self))
         return taken
 
     def some(self, positions: Rows32) -> PartRows:
@@ -136,7 +137,7 @@ def _part_rows(table: pa.RecordBatch, side: Side, part: Part) -> PartRows:
         rows = kept if rows is None else rows[kept]
         arrays = [array.filter(valid) for array in arrays]
     if rows is None:
-        rows = np.arange(table.num_rows, dtype=np.int32)
+        rows = numbered(table.num_rows)
     keys = [
         encode(array, nan_low=spec.nan == "low")
         for array, spec in zip(arrays, part.keys[side], strict=True)

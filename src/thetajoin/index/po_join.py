@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from thetajoin.arrays import empty, filled, numbered
 from thetajoin.batch.keys import Int64
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval, stack
 from thetajoin.index.shape import Int32, Pairs, Probe
 from thetajoin.index.sorted_rows import NO_KEYS, SortedRows
 from thetajoin.kernels import emit
-from thetajoin.kernels.memory import empty
 from thetajoin.kernels.order import gather, is_sorted, order_of, order_of_both
 from thetajoin.kernels.runs import look_up, rises_in_runs
 from thetajoin.kernels.search import (
@@ -90,7 +90,7 @@ class PoJoin(SortedRows):
         elif self.shape.primary is not None and self.run is None:
             order = probe.order(self.shape.primary, intervals[self.shape.primary])
         else:
-            order = np.arange(probe.size, dtype=np.int32)
+            order = numbered(probe.size)
         reach = emit.Reach(order, starts, ends, self.rid)
         shown = emit.Shown(*visible, once)
         if drive.kind == "ranges":
@@ -205,13 +205,13 @@ class PoJoin(SortedRows):
         """Each probe's run of equal keys; the same positions in every key's order."""
         if self.run is None:
             # One run; the two arrays are shared by all keys and never written to.
-            return np.zeros(probe.size, np.int32), np.full(probe.size, self.size, np.int32)
+            return filled(probe.size, 0, np.int32), filled(probe.size, self.size, np.int32)
         lows = [intervals[i].low for i in self.shape.run]
         run = self._mixed([low for low in lows if low is not None])
         assert run is not None
         if self.finds_runs(probe.size):
             return look_up(self._table(), run)
-        starts, ends = np.empty(probe.size, np.int32), np.empty(probe.size, np.int32)
+        starts, ends = empty(probe.size, np.int32), empty(probe.size, np.int32)
         order = order_of(run)
         first_at_least(self.run, run, order, starts)
         first_above(self.run, run, order, ends)
@@ -265,7 +265,7 @@ class PoJoin(SortedRows):
         """Probes in the order of the runs that begin at some positions, by a key inside each."""
         runs: Int64 = gather(self._run_numbers, np.minimum(starts, self.size - 1))
         if is_sorted(runs) and rises_in_runs(keys, runs):
-            return np.arange(keys.size, dtype=np.int32)
+            return numbered(keys.size)
         return order_of_both(runs, keys)
 
     def _narrowed_on(

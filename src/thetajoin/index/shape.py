@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from thetajoin.arrays import filled, numbered
 from thetajoin.batch.keys import Int64
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import AnyInterval, Interval
@@ -101,7 +102,7 @@ class Probe:
         keys = interval.low if interval.low is not None else interval.high
         hint = self.hints.get(dim)
         if keys is None:
-            order = np.arange(self.size, dtype=np.int32)
+            order = numbered(self.size)
         elif hint is not None and is_sorted(gather(keys, hint)):
             order = hint
         else:
@@ -136,11 +137,11 @@ class Probe:
         if low_cut and self.see_low is not None:
             low = arrivals.rows_before(self.see_low)
         else:
-            low = np.zeros(self.size, np.int64)
+            low = filled(self.size, 0, np.int64)
         if high_cut and self.see_high is not None:
             high = arrivals.rows_before(self.see_high + 1) - 1
         else:
-            high = np.full(self.size, arrivals.rows, np.int64)
+            high = filled(self.size, arrivals.rows, np.int64)
         return (
             None if bool((low > high).all() or (low >= arrivals.rows).all()) else (True, low, high)
         )

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from thetajoin.arrays import filled, numbered
 from thetajoin.batch.keys import BytesKey, Int64, Key, mixed
 from thetajoin.index.interval import Dictionary, dictionary_of
 from thetajoin.index.shape import Int32, Shape
@@ -67,7 +68,7 @@ class SortedRows:
 
         def order_by(dim: int | None) -> Int32:
             if dim is None:
-                rows = np.arange(self.size, dtype=np.int32)
+                rows = numbered(self.size)
                 return rows if run is None else order_of(run, mapper)
             if run is not None:
                 return order_of_both(run, values[dim], mapper)
@@ -252,7 +253,7 @@ class SortedRows:
     def _run_numbers(self) -> Int64:
         """How many runs there are before each row's: fewer bits to sort by than positions have."""
         assert self.run is not None
-        begins = np.zeros(self.size, np.int64)
+        begins = filled(self.size, 0, np.int64)
         np.not_equal(self.run[1:], self.run[:-1], out=begins[1:], casting="unsafe")
         return np.cumsum(begins, out=begins)
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thetajoin.arrays import empty, filled, numbered
 from thetajoin.kernels.jit import kernel
-from thetajoin.kernels.memory import empty
 from thetajoin.kernels.threads import ALONE, Mapper
 
 Int64 = NDArray[np.int64]
@@ -34,7 +34,7 @@ def order_of(keys: Int64, mapper: Mapper = ALONE) -> Int32:
     """
     n = keys.size
     if n < 2 or is_sorted(keys):
-        return np.arange(n, dtype=np.int32)
+        return numbered(n)
     spread = low, key_bits = _spread(keys)
     order = _packed_order(NO_KEYS, (np.uint64(0), 0), keys, spread, mapper)
     if order is None:
@@ -56,7 +56,7 @@ def order_of_both(first: Int64, second: Int64, mapper: Mapper = ALONE) -> Int32:
     """
     n = first.size
     if n < 2:
-        return np.arange(n, dtype=np.int32)
+        return numbered(n)
     order = _packed_order(first, _spread(first), second, _spread(second), mapper)
     if order is None:
         order = order_of(second, mapper)
@@ -378,7 +378,7 @@ def order_among(order: Int32, some: Int32) -> Int32:
     [1, 0]
     """
     out = empty(some.size, np.int32)
-    _choose(order, some, np.full(order.size, -1, np.int32), out)
+    _choose(order, some, filled(order.size, -1, np.int32), out)
     return out
 
 

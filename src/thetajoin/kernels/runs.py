@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from thetajoin.arrays import empty
 from thetajoin.kernels.jit import inlined, kernel
-from thetajoin.kernels.memory import empty
 
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
