@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import Int64
+from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, Side
 from thetajoin.engine.rows import make_batch
@@ -149,6 +149,35 @@ def plan_cells(
         first,
         cells,
         length,
+    )
+
+
+def without_boxes(plan: CellPlan, sight: Sight) -> CellPlan:
+    """The same groups of rows of which only some were seen; they must have an equality.
+
+    A group then has all rows between its cuts, wherever else they are, and no row is left out.
+    """
+    number = len(plan.groups)
+    low = np.full((sight.width(plan.held), number), INT64_MIN, np.int64)
+    high = np.full(low.shape, INT64_MAX, np.int64)
+    equal, ordered = sight.places(plan.held)
+    assert equal is not None
+    low[equal, 1:], high[equal, :-1] = plan.cuts.equal, plan.cuts.equal
+    if ordered is not None and number > 2:  # parts of the rows of one key
+        inside = np.flatnonzero(plan.cuts.equal[1:] == plan.cuts.equal[:-1])
+        low[ordered, inside + 1] = plan.cuts.ordered[inside]
+        high[ordered, inside + 1] = plan.cuts.ordered[inside + 1]
+    width = sight.width(OTHER[plan.held])
+    ends = [np.full((width, 1), end, np.int64) for end in (INT64_MIN, INT64_MAX)]
+    dropped = (False,) * number
+    first, cells = _number(list(plan.groups), dropped)
+    return replace(
+        plan,
+        boxes=Boxes([low], [high]),
+        outside=Boxes([ends[0]], [ends[1]]),
+        dropped=dropped,
+        first_cell=first,
+        cells=cells,
     )
 
 

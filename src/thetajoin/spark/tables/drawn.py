@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ from pyspark.sql import functions as F
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import empty_batch
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import Side
 from thetajoin.spark.tables.table import Table
 from thetajoin.spark.tables.worker import gathered
@@ -19,6 +21,31 @@ DRAWN = 4096
 FIRST = 2048
 # Of Spark's increasing numbers, the part that counts the rows of a partition.
 _PLACE = (1 << 33) - 1
+
+
+# Drawn alike each time, so that a join is the same each time. Spark adds a partition's number.
+_SEEDS: dict[Side, int] = {"l": 0, "r": 1 << 40}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rows of both sides, each as likely as any other of its side, and how many there are."""
+
+    samples: dict[Side, pa.RecordBatch]
+    rows: dict[Side, float]
+
+
+def draw_both(tables: Mapping[Side, Table], compiled: CompiledJoin) -> Drawn:
+    """Some rows of both tables, with the columns that decide which rows match."""
+    drawn = Drawn({}, {})
+    for side, table in tables.items():
+        schema = compiled.schemas[side]
+        names = compiled.needed(side)
+        positions = [schema.names.index(name) for name in names]
+        columns = pa.schema([schema.field(name) for name in names])
+        found = draw(table, positions, columns, _SEEDS[side])
+        drawn.samples[side], drawn.rows[side] = found
+    return drawn
 
 
 def draw(

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import SIDES, Side
 from thetajoin.errors import OptionError
@@ -21,23 +19,21 @@ from thetajoin.planner.engines import (
     soon_done,
 )
 from thetajoin.spark.meaning import ANSI
-from thetajoin.spark.tables.drawn import FIRST, draw, first_keys
+from thetajoin.spark.tables.drawn import FIRST, Drawn, draw_both, first_keys
 from thetajoin.spark.tables.native_condition import NativeCondition, native_condition
 from thetajoin.spark.tables.options import BatchOptions
 from thetajoin.spark.tables.table import Table
 from thetajoin.spark.tasks import parallelism
 from thetajoin.window.windows import CountWindow
 
-# Drawn alike each time, so that a join is the same each time. Spark adds a partition's number.
-_SEEDS: dict[Side, int] = {"l": 0, "r": 1 << 40}
-
 
 @dataclass(frozen=True)
 class Chosen:
-    """The choice, and the condition for Spark where it is Spark."""
+    """The choice, the condition for Spark where it is Spark, and what was drawn to choose."""
 
     choice: EngineChoice
     condition: NativeCondition | None = None
+    drawn: Drawn | None = None
 
 
 def choose(
@@ -70,8 +66,11 @@ def choose(
     if doubt is not None:
         return _ours(doubt)
     cores = parallelism(session)
-    choice = _at_first_sight(tables, condition, cores) or _by_samples(tables, compiled, cores)
-    return Chosen(choice, condition if choice.engine == "spark" else None)
+    choice, drawn = _at_first_sight(tables, condition, cores), None
+    if choice is None:
+        drawn = draw_both(tables, compiled)
+        choice = choose_engine(estimate_keys(compiled, drawn.samples, drawn.rows), cores)
+    return Chosen(choice, condition if choice.engine == "spark" else None, drawn)
 
 
 def _ours(reason: str) -> Chosen:
@@ -128,15 +127,3 @@ def _at_first_sight(
         if choice is not None:
             return choice
     return None
-
-
-def _by_samples(tables: Mapping[Side, Table], compiled: CompiledJoin, cores: int) -> EngineChoice:
-    samples: dict[Side, pa.RecordBatch] = {}
-    rows: dict[Side, float] = {}
-    for side, table in tables.items():
-        schema = compiled.schemas[side]
-        names = compiled.needed(side)
-        positions = [schema.names.index(name) for name in names]
-        drawn = pa.schema([schema.field(name) for name in names])
-        samples[side], rows[side] = draw(table, positions, drawn, _SEEDS[side])
-    return choose_engine(estimate_keys(compiled, samples, rows), cores)

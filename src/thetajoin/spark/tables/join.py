@@ -26,8 +26,8 @@ from thetajoin.engine.layout import How, preserves
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.errors import OptionError, warn_user
 from thetajoin.limits import limits
-from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
-from thetajoin.planner.engines import EngineChoice
+from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches, without_boxes
+from thetajoin.planner.engines import EngineChoice, has_equality
 from thetajoin.planner.facets import sights_of
 from thetajoin.predicate import condition_text
 from thetajoin.registry import spark_partitionings
@@ -35,12 +35,13 @@ from thetajoin.spark.session import BATCH_BYTES, NO_LIMIT
 from thetajoin.spark.stream import framed, output_schema
 from thetajoin.spark.tables.broadcast import broadcast_join
 from thetajoin.spark.tables.cell import COUNTS, CellJob, joiner
+from thetajoin.spark.tables.drawn import Drawn, draw_both
 from thetajoin.spark.tables.engine import choose
 from thetajoin.spark.tables.inputs import Inputs, prepare
 from thetajoin.spark.tables.native import native_join
 from thetajoin.spark.tables.options import BatchOptions
 from thetajoin.spark.tables.route import ROUTED, router
-from thetajoin.spark.tables.summary import Summary, look
+from thetajoin.spark.tables.summary import Summary, look, summaries_of
 from thetajoin.spark.tables.table import Table, Whole
 from thetajoin.spark.tables.worker import row_bytes
 from thetajoin.spark.tasks import mapped, parallelism
@@ -67,7 +68,7 @@ def batch_join(left: Any, right: Any, call: JoinCall) -> Any:
     if chosen.condition is not None:
         return native_join(tables, chosen.condition, config.how, output)
     inputs = prepare(tables, config, None if call.on is None else condition_text(call.on))
-    return _Join(inputs, settings, output, options, compiled).run()
+    return _Join(inputs, settings, output, options, compiled, chosen.drawn).run()
 
 
 def chosen_engine(left: Any, right: Any, call: JoinCall) -> EngineChoice:
@@ -89,6 +90,7 @@ class _Join:
         output: StructType,
         options: dict[str, Any],
         compiled: CompiledJoin,
+        drawn: Drawn | None,
     ) -> None:
         self.inputs, self.settings, self.output = inputs, settings, output
         self.spec = UnitSpec.of(inputs.config, options)
@@ -96,14 +98,27 @@ class _Join:
         self.compiled = CompiledJoin(self.spec.config) if inputs.added else compiled
         self.how: How = self.compiled.keeps
         self.session = inputs.tables["l"].session
+        self._drawn = drawn
         self._seen: dict[Side, Summary] = {}
+        # Whether only some rows of the sides were looked at.
+        self._in_part = False
 
     @property
     def seen(self) -> dict[Side, Summary]:
         """What is known of the sides; looked at once, when it is needed."""
         if not self._seen:
-            self._seen = look(self.inputs.tables, self.compiled, self.spec)
+            part = self._some_rows()
+            self._in_part = part is not None
+            self._seen = part or look(self.inputs.tables, self.compiled, self.spec)
         return self._seen
+
+    def _some_rows(self) -> dict[Side, Summary] | None:
+        """What some rows tell, where an equality spreads the rows and few could be left out."""
+        inputs, compiled = self.inputs, self.compiled
+        alone = len(compiled.parts) == 1 and has_equality(compiled) and not inputs.added
+        if not alone or inputs.is_self_join or self.settings.paper is not None:
+            return None
+        return summaries_of(self._drawn or draw_both(inputs.tables, compiled), compiled)
 
     def run(self) -> Any:
         """The joined DataFrame."""
@@ -189,12 +204,13 @@ class _Join:
 
     def _plan(self, held: Side | None, keep_all: bool, tasks: tuple[int, ...]) -> CellPlan:
         sights = sights_of(self.compiled)
-        zones = {side: self.seen[side].zones for side in SIDES}
+        seen = self.seen
+        zones = {side: seen[side].zones for side in SIDES}
         plans = []
         for side in SIDES if held is None else (held,):
-            samples = {s: self.seen[s].sample for s in SIDES}
+            samples = {s: seen[s].sample for s in SIDES}
             where, counts = sample_matches(self.compiled, side, samples)
-            scale = np.prod([self.seen[s].rows / max(1, samples[s].num_rows) for s in SIDES])
+            scale = np.prod([seen[s].rows / max(1, samples[s].num_rows) for s in SIDES])
             plans.append(
                 plan_cells(
                     sights,
@@ -207,7 +223,8 @@ class _Join:
                     tasks=tasks,
                 )
             )
-        return min(plans, key=lambda plan: plan.makespan)
+        best = min(plans, key=lambda plan: plan.makespan)
+        return without_boxes(best, sights[0]) if self._in_part else best
 
     def _cores(self) -> int:
         return self.settings.units or parallelism(self.session)

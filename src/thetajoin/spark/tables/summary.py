@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ from pyspark.sql.types import BinaryType, ByteType, LongType
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import concat_batches, empty_batch
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.parts import SIDES, Side
+from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.ipc import from_ipc, to_ipc
-from thetajoin.planner.facets import sights_of
+from thetajoin.planner.facets import Rows, sights_of
 from thetajoin.planner.zones import Zones, summarise
+from thetajoin.spark.tables.drawn import Drawn
 from thetajoin.spark.tables.table import Table
 from thetajoin.spark.tables.worker import chunks, sampled
 from thetajoin.spark.tasks import schema_of
@@ -28,6 +29,8 @@ SUMMARY_ROWS = 1 << 20
 # Sampled rows that each task sends, and rows of a side that estimates are made from.
 TASK_SAMPLE = 1024
 SAMPLE = 4096
+# Where fewer of the rows than this share can match by where they lie, leaving them out pays.
+WORTH_ALL = 0.8
 
 
 @dataclass(frozen=True)
@@ -43,19 +46,11 @@ class Summary:
         return self.zones.total
 
 
-def needed(compiled: CompiledJoin, side: Side) -> list[str]:
-    """Columns of a side that its keys and filters are made from."""
-    exprs = [key.expr for part in compiled.parts for key in part.keys[side]]
-    exprs += [e for p in compiled.parts for e in (p.residual, p.filters[side]) if e is not None]
-    used = {name for expr in exprs for name in expr.columns(side)}
-    return [name for name in compiled.schemas[side].names if name in used]
-
-
 def look(tables: dict[Side, Table], compiled: CompiledJoin, spec: UnitSpec) -> dict[Side, Summary]:
     """Summarise the sides in one Spark job."""
     jobs = None
     for side, table in tables.items():
-        positions = [compiled.schemas[side].names.index(name) for name in needed(compiled, side)]
+        positions = [compiled.schemas[side].names.index(name) for name in compiled.needed(side)]
         job = table.mapped(_summariser(spec, side), SUMMARY, positions)
         jobs = job if jobs is None else jobs.union(job)
     assert jobs is not None
@@ -66,12 +61,36 @@ def look(tables: dict[Side, Table], compiled: CompiledJoin, spec: UnitSpec) -> d
     }
 
 
+def summaries_of(drawn: Drawn, compiled: CompiledJoin) -> dict[Side, Summary] | None:
+    """What rows drawn of both sides tell; None where so few can match that all are worth a look.
+
+    With all rows seen, those that lie where the other side has none are not sent anywhere.
+    """
+    sights = sights_of(compiled)
+    batches = {
+        side: make_batch(rows, side, compiled.parts, []) for side, rows in drawn.samples.items()
+    }
+    found = {}
+    for side, batch in batches.items():
+        zones = summarise(sights, side, batch)
+        scale = drawn.rows[side] / max(1, len(batch))
+        zones = replace(zones, rows=np.rint(zones.rows * scale).astype(np.int64))
+        found[side] = Summary(zones, drawn.samples[side])
+    for side, batch in batches.items():
+        if len(batch) and len(batches[OTHER[side]]):
+            around = found[OTHER[side]].zones.boxes.all()
+            able = len(Rows(sights, side, batch).matching(around, 0))
+            if able < WORTH_ALL * len(batch.parts[0]):
+                return None
+    return found
+
+
 def _summariser(
     spec: UnitSpec, side: Side
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def summarised(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         compiled = compiled_of(spec)
-        names = needed(compiled, side)
+        names = compiled.needed(side)
         schema = pa.schema([compiled.schemas[side].field(name) for name in names])
         for chunk in chunks(batches, schema, SUMMARY_ROWS):
             zones = summarise(
@@ -101,7 +120,7 @@ def _merged(rows: list[Any], compiled: CompiledJoin, side: Side) -> Summary:
         share = max(1, round(SAMPLE * row.total / total))
         kept = np.linspace(0, sample.num_rows - 1, min(share, sample.num_rows)).astype(np.int64)
         samples.append(sample.take(pa.array(kept)))
-    names = needed(compiled, side)
+    names = compiled.needed(side)
     schema = pa.schema([compiled.schemas[side].field(name) for name in names])
     sample = concat_batches(samples) if samples else empty_batch(schema)
     return Summary(Zones.from_matrix(np.concatenate(matrices, axis=1), widths), sample)
