@@ -25,8 +25,9 @@ Int64 = NDArray[np.int64]
 INT64_MIN, INT64_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _SIGN = np.uint64(1 << 63)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-# Rows worked on at a time, so that what is computed on the way stays in the cache.
-_PIECE = 1 << 14
+# Rows worked on at a time, so that what is computed on the way stays in the cache. Smaller pieces
+# have two threads wait for each other to let go of Python's lock.
+_PIECE = 1 << 16
 _KEY_INF = 0x7FF0000000000000
 
 

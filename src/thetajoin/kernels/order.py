@@ -20,6 +20,8 @@ INSERTION_RUN = 48
 # From so many keys on, they are sorted by their digits, of at most so many bits each.
 RADIX_KEYS = 1 << 11
 DIGIT_BITS = 9
+# Shares of the work that each thread takes one after another, as not all take equally long.
+SHARES = 4
 NO_KEYS: Int64 = np.zeros(0, np.int64)
 
 
@@ -98,71 +100,66 @@ def _packed_order(
         _pack(one[at], two[at], lows, shifts, packed[at], np.uint64(piece[0]))
 
     mapper(pack, mapper.pieces(n))
-    packed = _sorted(packed, index_bits, bits + second_bits - cut, mapper)
     order = empty(n, np.int32)
-    pieces = mapper.pieces(n)
-    if cut:
-        pieces = _between_runs(packed, index_bits, pieces)
-    mended = mapper(
-        lambda piece: _unpack(
-            packed[slice(*piece)], index_bits, second, cut > 0, order[slice(*piece)]
-        ),
-        pieces,
-    )
-    return order if all(mended) else None
-
-
-def _sorted(
-    packed: NDArray[np.uint64], index_bits: int, key_bits: int, mapper: Mapper
-) -> NDArray[np.uint64]:
-    """Keys and positions in order; the positions go up already, so only the keys are looked at.
-
-    By one digit after the other, the lowest first; each thread counts and moves the keys of a piece
-    of its own. NumPy's sort compares: with its vector instructions it is about as fast, and without
-    them five times slower.
-    """
-    n = packed.size
     if n < RADIX_KEYS:
         packed.sort()
-        return packed
-    passes = -(-key_bits // DIGIT_BITS)
-    digit_bits = -(-key_bits // max(1, passes))
-    keys, spare = packed, empty(n, np.uint64)
-    pieces = mapper.pieces(n)
-    mask = np.uint64((1 << digit_bits) - 1)
+        return order if _unpack(packed, index_bits, second, cut > 0, order) else None
+    digits, mask = _digits(index_bits, bits + second_bits - cut)
+    spare, ends = empty(n, np.uint64), np.array([0, n])
+    if len(mapper.pieces(n)) > 1 and digits.size:
+        ends = _deal(packed, digits[-1], mask, spare, mapper)
+        packed, spare, digits = spare, packed, digits[:-1]
+
+    def finish(some: NDArray[np.int64]) -> bool:
+        arrays = packed, spare, some, digits, mask
+        done: bool = _sort_buckets(*arrays, index_bits, second, cut > 0, order)
+        return done
+
+    return order if all(mapper(finish, _shares(ends, mapper))) else None
+
+
+def _digits(index_bits: int, key_bits: int) -> tuple[NDArray[np.uint64], np.uint64]:
+    """How far each digit of the keys above the positions is shifted, the lowest first; its mask.
+
+    A digit has as many bits as the others; NumPy's sort compares instead, and is about as fast
+    with its vector instructions, five times slower without them.
+    """
+    number = -(-key_bits // DIGIT_BITS)
+    width = -(-key_bits // max(1, number))
+    return (index_bits + width * np.arange(number)).astype(np.uint64), np.uint64((1 << width) - 1)
+
+
+def _deal(
+    keys: NDArray[np.uint64],
+    shift: np.uint64,
+    mask: np.uint64,
+    out: NDArray[np.uint64],
+    mapper: Mapper,
+) -> NDArray[np.int64]:
+    """Bring keys into the order of their highest digit; where each digit's bucket ends.
+
+    What one thread wrote is dear for another to read: two threads that shared every digit took
+    longer with a million keys than one. So they share this one, and no bucket of it.
+    """
+    pieces = mapper.pieces(keys.size)
+    counts = np.zeros((len(pieces), int(mask) + 1), np.int64)
     work: list[tuple[Any, ...]]
-    for number in range(passes):
-        shift = np.uint64(index_bits + number * digit_bits)
-        counts = np.zeros((len(pieces), 1 << digit_bits), np.int64)
-        work = [(keys[a:b], shift, mask, row) for (a, b), row in zip(pieces, counts, strict=True)]
-        mapper(lambda each: _count_digits(*each), work)
-        if counts[:, (keys[0] >> shift) & mask].sum() == keys.size:
-            continue
-        # Of one digit, those of an earlier piece come first.
-        starts = np.cumsum(counts.T.ravel()).reshape(-1, len(pieces)).T - counts
-        starts = np.ascontiguousarray(starts)
-        work = [
-            (keys[a:b], shift, mask, row, spare) for (a, b), row in zip(pieces, starts, strict=True)
-        ]
-        mapper(lambda each: _move(*each), work)
-        keys, spare = spare, keys
-    return keys
+    work = [(keys[a:b], shift, mask, row) for (a, b), row in zip(pieces, counts, strict=True)]
+    mapper(lambda each: _count_digits(*each), work)
+    # Of one digit, those of an earlier piece come first.
+    starts = np.cumsum(counts.T.ravel()).reshape(-1, len(pieces)).T - counts
+    starts = np.ascontiguousarray(starts)
+    work = [(keys[a:b], shift, mask, row, out) for (a, b), row in zip(pieces, starts, strict=True)]
+    mapper(lambda each: _move(*each), work)
+    return np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
 
 
-def _between_runs(
-    packed: NDArray[np.uint64], bits: int, pieces: list[tuple[int, int]]
-) -> list[tuple[int, int]]:
-    """The pieces, each ending with a run of what is equal but for the lowest bits."""
-    shift, n = np.uint64(bits), packed.size
-    cuts = [0]
-    for _, end in pieces[:-1]:
-        at = max(end, cuts[-1])
-        while 0 < at < n and packed[at] >> shift == packed[at - 1] >> shift:
-            at += 1
-            if at - end > INSERTION_RUN:  # too long to be mended: one piece will find that
-                return [(0, n)]
-        cuts.append(at)
-    return list(pairwise([*cuts, n]))
+def _shares(ends: NDArray[np.int64], mapper: Mapper) -> list[NDArray[np.int64]]:
+    """Neighbouring buckets of about as many keys, a few shares for each thread."""
+    wanted = SHARES * mapper.threads if len(ends) > 2 else 1
+    cuts = np.searchsorted(ends, ends[-1] * np.arange(1, wanted) / wanted)
+    at = [0, *cuts.tolist(), len(ends) - 1]
+    return [ends[a : b + 1] for a, b in pairwise(at) if a < b]
 
 
 @kernel
@@ -179,6 +176,47 @@ def _move(keys, shift, mask, at, out):
         digit = (key >> shift) & mask
         out[at[digit]] = key
         at[digit] += 1
+
+
+@kernel
+def _sort_buckets(keys, spare, ends, shifts, mask, index_bits, second, mend, order):
+    """Sort each bucket of keys by its digits and take the positions out; False if `_unpack` fails.
+
+    The positions go up already, so only the keys are looked at.
+    """
+    counts = np.zeros((shifts.size, np.int64(mask) + 1), np.int64)
+    for b in range(ends.size - 1):
+        begin = ends[b]
+        end = ends[b + 1]
+        ours = keys[begin:end]
+        other = spare[begin:end]
+        if end - begin <= INSERTION_RUN:
+            for i in range(1, ours.size):
+                key = ours[i]
+                j = i - 1
+                while j >= 0 and ours[j] > key:
+                    ours[j + 1] = ours[j]
+                    j -= 1
+                ours[j + 1] = key
+        else:
+            counts[:] = 0
+            for i in range(ours.size):
+                for d in range(shifts.size):
+                    counts[d, (ours[i] >> shifts[d]) & mask] += 1
+            for d in range(shifts.size):
+                at = counts[d]
+                if at[(ours[0] >> shifts[d]) & mask] == ours.size:
+                    continue
+                total = 0
+                for digit in range(at.size):
+                    number = at[digit]
+                    at[digit] = total
+                    total += number
+                _move(ours, shifts[d], mask, at, other)
+                ours, other = other, ours
+        if not _unpack(ours, index_bits, second, mend, order[begin:end]):
+            return False
+    return True
 
 
 @kernel
