@@ -16,6 +16,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 Run = Callable[[], Any]
 
 
@@ -41,9 +48,16 @@ class Report:
 
 
 def alternate(
-    runs: Mapping[str, Run], rounds: int, *, warm_up: bool = True
+    runs: Mapping[str, Run],
+    rounds: int,
+    *,
+    warm_up: bool = True,
+    memory: dict[str, list[Memory]] | None = None,
 ) -> dict[str, list[float]]:
-    """Seconds of each run in each round, the runs taking turns so that noise hits all alike."""
+    """Seconds of each run in each round, the runs taking turns so that noise hits all alike.
+
+    `memory` is given what each of them took of it.
+    """
     if warm_up:
         for run in runs.values():
             run()
@@ -51,10 +65,44 @@ def alternate(
     for _ in range(rounds):
         for name, run in runs.items():
             gc.collect()
+            before = Memory.taken()
             start = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - start)
+            if memory is not None:
+                memory.setdefault(name, []).append(Memory.taken() - before)
     return seconds
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What this process took of memory: fresh pages, seconds in the system, bytes of Arrow's pool.
+
+    On a virtual machine that gives free memory back to its host, fresh pages are what a join that
+    allocates much takes longest for. An engine that allocates by itself has no bytes here.
+    """
+
+    page_faults: int
+    system_s: float
+    arrow_bytes: int
+
+    @classmethod
+    def taken(cls) -> Memory:
+        """Since the process began; zeros where the system does not tell."""
+        pool = pa.default_memory_pool()
+        told = getattr(pool, "total_bytes_allocated", None)
+        arrow = int(told()) if told is not None else 0
+        if resource is None:
+            return cls(0, 0.0, arrow)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(used.ru_minflt, used.ru_stime, arrow)
+
+    def __sub__(self, before: Memory) -> Memory:
+        return Memory(
+            self.page_faults - before.page_faults,
+            self.system_s - before.system_s,
+            self.arrow_bytes - before.arrow_bytes,
+        )
 
 
 def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:

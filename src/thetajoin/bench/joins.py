@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import statistics
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from thetajoin.bench.asof_spark import NATIVE
 from thetajoin.bench.case import Case
 from thetajoin.bench.engine import band_runs, oneshot_runs
 from thetajoin.bench.harness import (
+    Memory,
     Report,
     Run,
     alternate,
@@ -103,7 +105,8 @@ def parts_of(only: str) -> list[str]:
 def compared(name: str, case: Case) -> dict[str, Any]:
     """Seconds of every engine of a case, after its rows were found to be those of the others."""
     rows = _checked(name, case)
-    seconds = in_rounds(case.runs)
+    memory: dict[str, list[Memory]] = {}
+    seconds = in_rounds(case.runs, memory)
     middle = medians(seconds)
     best = best_peer(middle)
     ratio = None if best is None else middle[best] / middle["thetajoin"]
@@ -114,6 +117,7 @@ def compared(name: str, case: Case) -> dict[str, Any]:
         "best_peer": best,
         "peers": case.peers(),
         "left_out": case.left_out,
+        "memory": {who: [asdict(each) for each in taken] for who, taken in memory.items()},
         **spread(seconds),
     }
 
@@ -127,13 +131,16 @@ def _checked(name: str, case: Case) -> int:
     return rows
 
 
-def in_rounds(runs: Mapping[str, Run]) -> dict[str, list[float]]:
+def in_rounds(
+    runs: Mapping[str, Run], memory: dict[str, list[Memory]] | None = None
+) -> dict[str, list[float]]:
     """Seconds in each round, of one round for engines that are far behind."""
-    seconds = alternate(runs, 1, warm_up=False)
+    seconds = alternate(runs, 1, warm_up=False, memory=memory)
     best = min(taken for (taken,) in seconds.values())
-    near = [who for who, (taken,) in seconds.items() if taken <= SLOW * best]
-    again = alternate({who: runs[who] for who in {*near, "thetajoin"}}, ROUNDS - 1, warm_up=False)
-    return {who: first + again.get(who, []) for who, first in seconds.items()}
+    near = [who for who in runs if seconds[who][0] <= SLOW * best or who == "thetajoin"]
+    again = {who: runs[who] for who in near}
+    later = alternate(again, ROUNDS - 1, warm_up=False, memory=memory)
+    return {who: first + later.get(who, []) for who, first in seconds.items()}
 
 
 def best_peer(middle: Mapping[str, float]) -> str | None:
