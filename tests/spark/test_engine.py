@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -17,11 +18,12 @@ import pytest
 
 import naive
 import thetajoin as tj
-from naive import Row
+from naive import Near, Row
 from spark.harness import Streams, plan_of
 from strategies import HOWS
 from thetajoin import ThetaJoinError
-from thetajoin.planner.engines import KeyEstimate, choose_engine
+from thetajoin.engine.parts import Side
+from thetajoin.planner.engines import KeyEstimate, choose_engine, choose_for_nearest
 
 pytestmark = [pytest.mark.spark]
 
@@ -46,6 +48,7 @@ RIGHT = {
     "until": pa.timestamp("us", "UTC"),
     "big": pa.int64(),
 }
+WIDTHS: dict[Side, float] = {"l": 24, "r": 24}
 BIG = (None, 2**63 - 1, -(2**63), 0, 7, -7)
 
 
@@ -294,18 +297,18 @@ def test_sizes_of_two_tables_in_one_look(spark: Any) -> None:
 
 
 def test_more_rows_a_key_are_counted_by_samples(spark: Any) -> None:
-    left, right = keyed(spark, 20_000, 50), keyed(spark, 10_000, 50)
+    left, right = keyed(spark, 200_000, 50), keyed(spark, 100_000, 50)
     told = tj.explain(left, right, "l.k = r.k AND l.x <= r.x").engine
     pairs = re.match("Spark: about (.*) pairs of .* rows have equal keys", told)
-    assert int(pairs[1].replace(",", "")) == pytest.approx(4_000_000, rel=0.1)
+    assert int(pairs[1].replace(",", "")) == pytest.approx(400_000_000, rel=0.1)
 
 
 def test_first_rows_that_stand_by_key_leave_it_open(spark: Any) -> None:
     """All first rows have one key, or keys that the other side's first rows have not."""
-    few = spark.range(0, 20_000, 1, 2).selectExpr("id DIV 50 AS k", "id AS x")
+    few = spark.range(0, 200_000, 1, 2).selectExpr("id DIV 50 AS k", "id AS x")
     told = tj.explain(few, few, "l.k = r.k AND l.x <= r.x").engine
     pairs = re.match("Spark: about (.*) pairs of .* rows have equal keys", told)
-    assert int(pairs[1].replace(",", "")) == pytest.approx(1_000_000, rel=0.1)
+    assert int(pairs[1].replace(",", "")) == pytest.approx(10_000_000, rel=0.1)
     many = spark.range(0, 40_000, 1, 2).selectExpr("id DIV 10000 AS k", "id AS x")
     other = many.selectExpr("3 - k AS k", "x")
     told = tj.explain(many, other, "l.k = r.k AND l.x <= r.x").engine
@@ -317,22 +320,29 @@ def test_first_rows_that_stand_by_key_leave_it_open(spark: Any) -> None:
 
 
 def test_many_rows_a_key_are_thetajoin_s(spark: Any) -> None:
-    left, right = keyed(spark, 20_000, 10), keyed(spark, 10_000, 10)
+    left, right = keyed(spark, 100_000, 10), keyed(spark, 50_000, 10)
     on = "l.k = r.k AND ABS(l.x - r.x) <= 20"
     joined = tj.join(left, right, on)
     assert "MapInArrow" in plan_of(joined)
     told = tj.explain(left, right, on)
-    assert told.engine.startswith("thetajoin: about 20,000,000 pairs")
+    assert told.engine.startswith("thetajoin: about ")
+    pairs = re.match("thetajoin: about (.*) pairs", told.engine)
+    assert int(pairs[1].replace(",", "")) == pytest.approx(500_000_000, rel=0.1)
     assert "many rows share a key" in told.engine
-    assert joined.count() == tj.join(left, right, on, engine="spark").count() > 0
+    few, fewer = left.where("x < 9000"), right.where("x < 5000")
+    assert (
+        tj.join(few, fewer, on, engine="thetajoin").count()
+        == tj.join(few, fewer, on, engine="spark").count()
+        > 0
+    )
 
 
 def test_a_frequent_key_is_one_task_of_spark_s() -> None:
-    even = KeyEstimate(rows=4e6, pairs=4e7, hottest=100, matches=1e6)
-    hot = replace(even, hottest=3.9e7)
-    assert [choose_engine(even, cores).engine for cores in (1, 64)] == ["spark", "spark"]
-    assert [choose_engine(hot, cores).engine for cores in (1, 64)] == ["spark", "thetajoin"]
-    assert "one key has most" in choose_engine(hot, 64).reason
+    even = KeyEstimate({"l": 2e6, "r": 2e6}, pairs=1e8, hottest=100, matches=1e6)
+    hot, widths = replace(even, hottest=9.9e7), WIDTHS
+    assert [choose_engine(even, widths, cores).engine for cores in (1, 64)] == ["spark", "spark"]
+    assert [choose_engine(hot, widths, cores).engine for cores in (1, 64)] == ["spark", "thetajoin"]
+    assert "one key has most" in choose_engine(hot, widths, 64).reason
 
 
 @pytest.mark.parametrize(
@@ -404,6 +414,115 @@ def test_mistakes(spark: Any, streams: Streams) -> None:
         with pytest.raises(ThetaJoinError, match=words) as caught:
             call()
         assert "\n" not in str(caught.value)
+
+
+NEAR_RIGHT = {**RIGHT, "n": pa.int64()}
+# The last is before all others where it comes to an order; no two are alike.
+NEAR_R = [{**row, "n": at if at < len(R) - 1 else None} for at, row in enumerate(R)]
+
+
+def near_pairs(pairs: list[naive.Pair], how: str) -> Counter[str]:
+    one_side = how in ("semi", "anti")
+    return Counter(
+        repr(
+            [l[name] for name in LEFT]
+            + ([] if one_side else [None if r is None else r[name] for name in NEAR_RIGHT])
+        )
+        for l, r in pairs
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "tolerance"),
+    [
+        ("x", None),
+        ("x", 1.5),
+        ("a.b", None),
+        ("a.b", Decimal("0.01")),
+        ("t", dt.timedelta(minutes=50)),
+        ("big", 7),
+        ("big", None),
+        ("odd name", None),
+    ],
+)
+def test_nearest(spark: Any, key: str, tolerance: Any) -> None:
+    """Ties, NULLs, NaN, both zeros, texts, and columns of different types."""
+    left = spark.createDataFrame(pa.Table.from_pylist(L, pa.schema(LEFT))).repartition(3)
+    right = spark.createDataFrame(pa.Table.from_pylist(NEAR_R, pa.schema(NEAR_RIGHT)))
+    right = right.repartition(3)
+    conditions: list[tuple[Any, Any, naive.Predicate | None]] = [
+        (None, None, None),
+        ("k", None, naive.conj(("k", "=", "k"))),
+        (
+            [("k", "k"), ("odd name", "odd name")],
+            "l.big IS NOT NULL AND r.big >= 0",
+            naive.all_of(
+                naive.conj(("k", "=", "k"), ("odd name", "=", "odd name")),
+                lambda l, r: l["big"] is not None and r["big"] is not None and r["big"] >= 0,
+            ),
+        ),
+    ]
+    ways = itertools.product(("backward", "forward"), conditions, (None, "first", "last"))
+    for at, (direction, (by, on, pred), ties) in enumerate(ways):
+        how = ("left", "inner", "semi", "anti")[at % 4]
+        near = Near((key, key), direction, tolerance, 1, ties, "n")
+        expected = near_pairs(naive.naive_nearest(L, NEAR_R, pred, near, how=how), how)
+        got = tj.nearest(
+            left,
+            right,
+            key=key,
+            by=by,
+            on=on,
+            direction=direction,
+            tolerance=tolerance,
+            ties=ties,
+            order_by="n",
+            how=how,
+            engine="spark",
+        )
+        assert "MapInArrow" not in plan_of(got)
+        assert found(got) == expected, (direction, by, on, ties, how)
+        other = tj.nearest(left, right, key=key, by=by, order_by="n", how=how, engine="thetajoin")
+        assert got.schema == other.schema
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"direction": "nearest"}, "look one way"),
+        ({"k": 2}, "find one row, and k=2"),
+        ({"ties": "all"}, "ties='all' asks for all"),
+        ({"window": tj.TimeWindow("5 seconds", time="t")}, "do not end by a TimeWindow"),
+        ({"on": "l.x < r.x"}, "condition asks for more"),
+        ({"on": "l.big - r.big <= 7"}, "condition asks for more"),
+        ({"on": "l.big % 3 != r.big % 2 OR l.k = 2"}, "condition asks for more"),
+    ],
+)
+def test_nearest_matches_that_only_thetajoin_finds(
+    frames: tuple[Any, Any], options: dict[str, Any], words: str
+) -> None:
+    given: dict[str, Any] = {"key": "t", "by": "k", "order_by": "until", **options}
+    with pytest.raises(ThetaJoinError, match=words) as caught:
+        tj.nearest(*frames, engine="spark", **given)
+    assert "\n" not in str(caught.value)
+    assert "MapInArrow" in plan_of(tj.nearest(*frames, **given))
+
+
+def test_whose_nearest_match_costs_less(spark: Any) -> None:
+    wide = [f"CAST(x AS STRING) AS s{at}" for at in range(30)]
+
+    def engine(rows: int, keys: int, *, by: str | None = "k", more: Sequence[str] = ()) -> str:
+        frame = keyed(spark, rows, keys).selectExpr("*", *more)
+        joined = tj.nearest(frame, frame, key="x", by=by, order_by="x")
+        return "thetajoin" if "MapInArrow" in plan_of(joined) else "spark"
+
+    assert engine(1_000, 10) == engine(1_000, 10, by=None) == "spark"
+    assert engine(9_000_000, 100_000) == "thetajoin"
+    assert engine(9_000_000, 5_000_000, more=wide) == "spark"
+    assert engine(9_000_000, 1, more=wide) == "thetajoin"
+    assert engine(9_000_000, 5, more=wide, by=None) == "thetajoin"
+    rows: dict[Side, float] = {"l": 1e6, "r": 1e6}
+    assert "one key has most" in choose_for_nearest(rows, {"l": 500, "r": 500}, 0.9, 8).reason
 
 
 def test_drawn_rows_stand_for_the_table(spark: Any) -> None:

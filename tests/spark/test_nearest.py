@@ -58,7 +58,11 @@ def frames(spark: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize(("at", "condition"), list(enumerate(CONDITIONS)))
 def test_tables(frames: tuple[Any, Any], at: int, condition: tuple[Any, Any, Any]) -> None:
     on, by, pred = condition
-    ways: list[dict[str, Any]] = [{"broadcast_rows": 0, "held_rows": 20}, {}]
+    ways: list[dict[str, Any]] = [
+        {"broadcast_rows": 0, "held_rows": 20},
+        {"engine": "thetajoin"},
+        {},
+    ]
     for number, (direction, way) in enumerate(itertools.product(DIRECTIONS, ways)):
         how = HOWS[(number + at) % 4]
         ties, order_by = [(None, "rid"), ("first", "rid"), ("last", "rid"), ("all", None)][

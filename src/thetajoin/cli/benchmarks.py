@@ -24,6 +24,7 @@ NAMES = {
     "engine": "thetajoin.bench.engine",
     "aggregates": "thetajoin.bench.aggregates",
     "faults": "thetajoin.bench.faults",
+    "fit-engines": "thetajoin.bench.fit_engines",
     "fuzz": "thetajoin.bench.fuzz",
     "joins": "thetajoin.bench.joins",
     "mutation": "thetajoin.bench.mutation",

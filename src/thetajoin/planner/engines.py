@@ -3,6 +3,10 @@
 Spark's own join brings rows with equal keys together inside the JVM and tests the rest of the
 condition on every two of them. thetajoin sends all rows to Python, and then follows the matches
 alone. So Spark wins where equal keys are rare, and loses where many rows share a key.
+
+A nearest match is a window over the rows of both tables to Spark, which sorts whole rows inside the
+JVM. thetajoin sorts keys alone, but sends whole rows to Python and back. So Spark wins with small
+tables and with wide rows, and loses where one key has most rows or nothing is equal.
 """
 
 from __future__ import annotations
@@ -25,40 +29,74 @@ from thetajoin.planner.route_keys import equalities
 Engine = Literal["auto", "thetajoin", "spark"]
 ENGINES: tuple[Engine, ...] = ("auto", "thetajoin", "spark")
 
-# Core-microseconds of a row, of a pair with equal keys, and of a match: from the processor time of
-# joins of 1,000,000 x 1,000,000 rows of three columns in Parquet files, with 3e7 and 3e8 pairs of
-# equal keys, and none or 2e7 matches, into Spark's noop sink on local[2] with Spark 4.3. Another
-# machine has others, but much less differs how they relate, and only that decides.
-SPARK_ROW, SPARK_PAIR, SPARK_MATCH = 1.0, 0.005, 0.02
-# Ours with 0.4 for the drawing of rows that leads to it.
-OUR_ROW, OUR_MATCH = 2.0, 0.12
+
+@dataclass(frozen=True)
+class Costs:
+    """What an engine takes: seconds to begin, and core-microseconds of what it then goes through.
+
+    byte: of input rows, texts and lists counted as 16. match_byte: of output rows.
+    """
+
+    start_s: float
+    row: float
+    byte: float
+    pair: float = 0.0
+    match: float = 0.0
+    match_byte: float = 0.0
+
+
+# Fitted by the benchmark fit-engines to joins and nearest matches of tables in Parquet files, run
+# by both engines into Spark's noop sink on local[2] with Spark 4.3. Another machine has others, but
+# much less differs how they relate, and only that decides.
+SPARK = Costs(start_s=0.1, row=1.0, byte=0.005, pair=0.005, match=0.02, match_byte=0.0005)
+OURS = Costs(start_s=0.4, row=1.6, byte=0.02, match=0.08, match_byte=0.002)
+SPARK_NEAREST = Costs(start_s=0.1, row=2.0, byte=0.02)
+OUR_NEAREST = Costs(start_s=0.5, row=0.8, byte=0.05)
 # So many times the pairs that first rows and Spark's idea of a table's size tell may there be.
 UNSURE = 4
 # Seconds of a task that are not worth a look at the rows: that is a Spark job of its own.
 SOON_S = 0.1
+# Where Spark has no idea of a table's size, it is taken for large.
+MOST_ROWS = 1e15
+
+
+def _bytes(rows: Mapping[Side, float], widths: Mapping[Side, float]) -> float:
+    """Of all rows of both sides."""
+    return sum(rows[side] * widths[side] for side in SIDES)
 
 
 @dataclass(frozen=True)
 class KeyEstimate:
     """What samples tell of a join with an equality.
 
-    rows: of both sides. pairs: with equal keys. hottest: those of the most frequent key, which
+    rows: of each side. pairs: with equal keys. hottest: those of the most frequent key, which
     Spark leaves to one task. matches: pairs that satisfy the whole condition.
     """
 
-    rows: float
+    rows: Mapping[Side, float]
     pairs: float
     hottest: float
     matches: float
 
-    def spark(self, cores: int) -> float:
-        """Seconds by Spark's own join."""
-        total = SPARK_ROW * self.rows + SPARK_PAIR * self.pairs + SPARK_MATCH * self.matches
-        return max(total / cores, SPARK_PAIR * self.hottest) / 1e6
+    @property
+    def all_rows(self) -> float:
+        """Of both sides."""
+        return sum(self.rows.values())
 
-    def ours(self, cores: int) -> float:
+    def spark(self, widths: Mapping[Side, float], cores: int) -> float:
+        """Seconds by Spark's own join."""
+        return self._seconds(SPARK, widths, cores) + max(
+            SPARK.pair * self.pairs / cores / 1e6, SPARK.pair * self.hottest / 1e6
+        )
+
+    def ours(self, widths: Mapping[Side, float], cores: int) -> float:
         """Seconds by thetajoin's, which divides the rows of one key too."""
-        return (OUR_ROW * self.rows + OUR_MATCH * self.matches) / cores / 1e6
+        return self._seconds(OURS, widths, cores)
+
+    def _seconds(self, costs: Costs, widths: Mapping[Side, float], cores: int) -> float:
+        a_match = costs.match + costs.match_byte * sum(widths.values())
+        read = costs.row * self.all_rows + costs.byte * _bytes(self.rows, widths)
+        return costs.start_s + (read + a_match * self.matches) / cores / 1e6
 
 
 @dataclass(frozen=True)
@@ -77,25 +115,54 @@ def has_equality(compiled: CompiledJoin) -> bool:
     return bool(equalities(compiled)[0])
 
 
-def choose_engine(estimate: KeyEstimate, cores: int) -> EngineChoice:
+def choose_engine(estimate: KeyEstimate, widths: Mapping[Side, float], cores: int) -> EngineChoice:
     """The cheaper of both by estimates.
 
-    >>> choose_engine(KeyEstimate(rows=6e6, pairs=5e7, hottest=1e3, matches=5e6), 2).engine
-    'spark'
-    >>> choose_engine(KeyEstimate(rows=2e6, pairs=1e9, hottest=1e6, matches=2e6), 2).engine
-    'thetajoin'
+    >>> rows: dict[Side, float] = {"l": 3e6, "r": 3e6}
+    >>> few, many = KeyEstimate(rows, 5e7, 1e3, 5e6), KeyEstimate(rows, 3e9, 1e6, 2e6)
+    >>> [choose_engine(keys, {"l": 24, "r": 24}, cores=2).engine for keys in (few, many)]
+    ['spark', 'thetajoin']
     """
     seen = (
-        f"about {_number(estimate.pairs)} pairs of {_number(estimate.rows)} rows have equal keys, "
-        f"{_number(estimate.matches)} match"
+        f"about {_number(estimate.pairs)} pairs of {_number(estimate.all_rows)} rows have equal "
+        f"keys, {_number(estimate.matches)} match"
     )
-    if estimate.spark(cores) <= estimate.ours(cores):
-        many = SPARK_PAIR * estimate.pairs > (OUR_ROW - SPARK_ROW) * estimate.rows
+    if estimate.spark(widths, cores) <= estimate.ours(widths, cores):
+        many = estimate.pairs > UNSURE * estimate.all_rows
         why = "what shares a key matches" if many else "few rows share a key"
         return EngineChoice("spark", f"{seen}: {why}")
     if estimate.hottest > estimate.pairs / cores:
         return EngineChoice("thetajoin", f"{seen}: one key has most, and Spark leaves it to a task")
     return EngineChoice("thetajoin", f"{seen}: many rows share a key")
+
+
+def choose_for_nearest(
+    rows: Mapping[Side, float], widths: Mapping[Side, float], hottest: float, cores: int
+) -> EngineChoice:
+    """The cheaper of both for a nearest match, with a share of the rows at the most frequent key.
+
+    Spark sorts the rows of a key in one task.
+
+    >>> rows, widths = {"l": 1000, "r": 1000}, {"l": 24, "r": 24}
+    >>> choose_for_nearest(rows, widths, hottest=1.0, cores=2).engine
+    'spark'
+    >>> rows = {"l": 1e7, "r": 1e7}
+    >>> choose_for_nearest(rows, widths, hottest=1.0, cores=2).engine
+    'thetajoin'
+    """
+    rows = {side: min(count, MOST_ROWS) for side, count in rows.items()}
+    total, size = sum(rows.values()), _bytes(rows, widths)
+
+    def seconds(costs: Costs, share: float) -> float:
+        return costs.start_s + (costs.row * total + costs.byte * size) * share / 1e6
+
+    ours = seconds(OUR_NEAREST, 1 / cores)
+    seen = f"about {_number(total)} rows of {_number(size / max(1, total))} bytes"
+    if seconds(SPARK_NEAREST, max(hottest, 1 / cores)) <= ours:
+        return EngineChoice("spark", f"{seen}: Spark's window over both tables costs less")
+    if seconds(SPARK_NEAREST, 1 / cores) <= ours:
+        return EngineChoice("thetajoin", f"{seen}: one key has most, and Spark leaves it to a task")
+    return EngineChoice("thetajoin", f"{seen}: Spark's window over both tables costs more")
 
 
 def soon_done(rows: Mapping[Side, float]) -> EngineChoice | None:
@@ -105,7 +172,7 @@ def soon_done(rows: Mapping[Side, float]) -> EngineChoice | None:
     ('spark', None)
     """
     pairs = rows["l"] * rows["r"]
-    if not UNSURE * SPARK_PAIR * pairs / 1e6 <= SOON_S:
+    if not UNSURE * SPARK.pair * pairs / 1e6 <= SOON_S:
         return None
     return EngineChoice(
         "spark",
@@ -131,19 +198,29 @@ def rows_a_key(first: Int64, rows: float) -> float:
 
 
 def clearly_spark(
-    side: Side, share: float, rows: Mapping[Side, float], cores: int
+    side: Side, share: float, rows: Mapping[Side, float], widths: Mapping[Side, float], cores: int
 ) -> EngineChoice | None:
     """Spark, if it is cheaper even with many more pairs than `share`, rows a key of a side, tells.
 
     Each row of the other side meets about that many, unless it has the frequent keys only.
     """
     pairs, total = share * rows[OTHER[side]], sum(rows.values())
-    worst = KeyEstimate(total, UNSURE * pairs, hottest=0.0, matches=0.0)
-    if not worst.spark(cores) <= worst.ours(cores):
+    worst = KeyEstimate(rows, UNSURE * pairs, hottest=0.0, matches=0.0)
+    if not worst.spark(widths, cores) <= worst.ours(widths, cores):
         return None
     name = "left" if side == "l" else "right"
     seen = f"about {_number(pairs)} pairs of {_number(total)} rows have equal keys"
     return EngineChoice("spark", f"{seen}, by the {name} side's first rows: few rows share a key")
+
+
+def hottest_share(first: Int64) -> float:
+    """Which share of a table's rows has the most frequent key, by keys of its first rows.
+
+    >>> hottest_share(np.array([1, 2, 1, 3]))
+    0.5
+    """
+    counts = np.unique(first, return_counts=True)[1]
+    return float(counts.max(initial=1)) / max(1, len(first))
 
 
 def _number(value: float) -> str:
@@ -167,7 +244,7 @@ def estimate_keys(
     pairs = counts["l"][1][left] * counts["r"][1][right] * scale["l"] * scale["r"]
     _, matches = sample_matches(compiled, "l", dict(samples))
     return KeyEstimate(
-        rows=sum(rows.values()),
+        rows=rows,
         pairs=float(pairs.sum()),
         hottest=float(pairs.max(initial=0.0)),
         matches=float(matches.sum()) * scale["l"] * scale["r"],

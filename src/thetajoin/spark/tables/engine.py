@@ -12,17 +12,25 @@ from thetajoin.errors import OptionError
 from thetajoin.planner.engines import (
     EngineChoice,
     choose_engine,
+    choose_for_nearest,
     clearly_spark,
     estimate_keys,
     has_equality,
+    hottest_share,
     rows_a_key,
     soon_done,
 )
 from thetajoin.spark.meaning import ANSI
 from thetajoin.spark.tables.drawn import FIRST, Drawn, draw_both, first_keys
-from thetajoin.spark.tables.native_condition import NativeCondition, native_condition
+from thetajoin.spark.tables.native_condition import (
+    NativeCondition,
+    NativeNearest,
+    native_condition,
+    nearest_condition,
+)
 from thetajoin.spark.tables.options import BatchOptions
 from thetajoin.spark.tables.table import Table
+from thetajoin.spark.tables.worker import row_bytes
 from thetajoin.spark.tasks import parallelism
 from thetajoin.window.windows import CountWindow
 
@@ -32,7 +40,7 @@ class Chosen:
     """The choice, the condition for Spark where it is Spark, and what was drawn to choose."""
 
     choice: EngineChoice
-    condition: NativeCondition | None = None
+    condition: NativeCondition | NativeNearest | None = None
     drawn: Drawn | None = None
 
 
@@ -59,17 +67,24 @@ def choose(
         return _ours(f"Spark has no {alone}")
     if tuned is not None:
         return _ours(f"{tuned} is an option of its own")
-    if not has_equality(compiled):
+    if compiled.near_key is None and not has_equality(compiled):
         return _ours("the condition has no equality")
     condition = _condition(session, compiled)
     doubt = condition.problem or condition.doubt
     if doubt is not None:
         return _ours(doubt)
-    cores = parallelism(session)
-    choice, drawn = _at_first_sight(tables, condition, cores), None
+    widths = {side: float(row_bytes(compiled.given[side])[0]) for side in SIDES}
+    cores, drawn = parallelism(session), None
+    Table.look_up_bytes(*tables.values())
+    rows = {side: table.believed_rows for side, table in tables.items()}
+    choice: EngineChoice | None
+    if isinstance(condition, NativeNearest):
+        choice = _for_nearest(tables, condition, rows, widths, cores)
+    else:
+        choice = _at_first_sight(tables, condition, rows, widths, cores)
     if choice is None:
         drawn = draw_both(tables, compiled)
-        choice = choose_engine(estimate_keys(compiled, drawn.samples, drawn.rows), cores)
+        choice = choose_engine(estimate_keys(compiled, drawn.samples, drawn.rows), widths, cores)
     return Chosen(choice, condition if choice.engine == "spark" else None, drawn)
 
 
@@ -97,25 +112,27 @@ def _only_ours(compiled: CompiledJoin) -> str | None:
         return "self-join that leaves a row's pair with itself out"
     if isinstance(compiled.config.window, CountWindow):
         return "CountWindow"
-    if compiled.near_key is not None:
-        return "nearest match"
     return None
 
 
-def _condition(session: Any, compiled: CompiledJoin) -> NativeCondition:
+def _condition(session: Any, compiled: CompiledJoin) -> NativeCondition | NativeNearest:
     ansi = session.conf.get(ANSI).lower() == "true"
+    if compiled.near_key is not None:
+        return nearest_condition(compiled, ansi=ansi)
     return native_condition(compiled, ansi=ansi)
 
 
 def _at_first_sight(
-    tables: Mapping[Side, Table], condition: NativeCondition, cores: int
+    tables: Mapping[Side, Table],
+    condition: NativeCondition,
+    rows: dict[Side, float],
+    widths: Mapping[Side, float],
+    cores: int,
 ) -> EngineChoice | None:
     """Spark, where sizes or the first rows of a side leave no doubt that few rows share a key.
 
     That costs little, and the join would be Spark's without it. Where it is in doubt, more is read.
     """
-    Table.look_up_bytes(*tables.values())
-    rows = {side: table.believed_rows for side, table in tables.items()}
     soon = soon_done(rows)
     if soon is not None:
         return soon
@@ -123,7 +140,24 @@ def _at_first_sight(
         first = first_keys(tables[side], side, condition.keys[side])
         if len(first) < FIRST:
             rows[side] = len(first)
-        choice = clearly_spark(side, rows_a_key(first, rows[side]), rows, cores)
+        choice = clearly_spark(side, rows_a_key(first, rows[side]), rows, widths, cores)
         if choice is not None:
             return choice
     return None
+
+
+def _for_nearest(
+    tables: Mapping[Side, Table],
+    condition: NativeNearest,
+    rows: Mapping[Side, float],
+    widths: Mapping[Side, float],
+    cores: int,
+) -> EngineChoice:
+    """The engine of a nearest match; keys are read only where it depends on how they spread."""
+    spread = choose_for_nearest(rows, widths, 0.0, cores)
+    one_key = choose_for_nearest(rows, widths, 1.0, cores)
+    if not condition.by["l"] or spread.engine == one_key.engine:
+        return one_key
+    larger = max(SIDES, key=lambda side: rows[side])
+    hottest = hottest_share(first_keys(tables[larger], larger, condition.by[larger]))
+    return choose_for_nearest(rows, widths, hottest, cores)

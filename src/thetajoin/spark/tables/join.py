@@ -38,7 +38,8 @@ from thetajoin.spark.tables.cell import COUNTS, CellJob, joiner
 from thetajoin.spark.tables.drawn import Drawn, draw_both
 from thetajoin.spark.tables.engine import choose
 from thetajoin.spark.tables.inputs import Inputs, prepare
-from thetajoin.spark.tables.native import native_join
+from thetajoin.spark.tables.native import native_join, native_nearest
+from thetajoin.spark.tables.native_condition import NativeNearest
 from thetajoin.spark.tables.options import BatchOptions
 from thetajoin.spark.tables.route import ROUTED, router
 from thetajoin.spark.tables.summary import Summary, look, summaries_of
@@ -65,6 +66,8 @@ def batch_join(left: Any, right: Any, call: JoinCall) -> Any:
     output = output_schema(compiled, left, right)
     tables: dict[Side, Table] = {"l": Table(left), "r": Table(right)}
     chosen = choose(tables, compiled, settings, call.options)
+    if isinstance(chosen.condition, NativeNearest):
+        return native_nearest(tables, chosen.condition, config.how, output)
     if chosen.condition is not None:
         return native_join(tables, chosen.condition, config.how, output)
     inputs = prepare(tables, config, None if call.on is None else condition_text(call.on))

@@ -1,4 +1,4 @@
-"""Spark's own join of two tables, with the output that thetajoin's has."""
+"""Spark's own join or nearest match of two tables, with the output that thetajoin's has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from thetajoin.engine.layout import How
 from thetajoin.engine.parts import Side
 from thetajoin.predicate.render import backquoted
-from thetajoin.spark.tables.native_condition import NativeCondition
+from thetajoin.spark.tables.native_condition import NativeCondition, NativeNearest
 from thetajoin.spark.tables.table import Table
 
 _HOW: dict[How, str] = {
@@ -36,6 +36,47 @@ def native_join(
     return joined.selectExpr(
         *[
             f"if(true, {column}, NULL) AS {backquoted(field.name)}"
+            for column, field in zip(columns, output.fields, strict=False)
+        ]
+    )
+
+
+def native_nearest(
+    tables: Mapping[Side, Table], condition: NativeNearest, how: How, output: StructType
+) -> Any:
+    """The nearest match as a window over the rows of both tables; nothing is read before.
+
+    Spark's own `ASOF JOIN`, which 4.3 brought and which is off by default, cannot say which of
+    right rows with equal keys to take, and takes longer where many rows share a key.
+    """
+    kept: dict[Side, Any] = {
+        "l": tables["l"].frame.alias("l"),
+        "r": tables["r"].frame.alias("r").where(condition.kept),
+    }
+    rows = [
+        frame.selectExpr(
+            *(f"({sql}) AS by{at}" for at, sql in enumerate(condition.by[side])),
+            f"({condition.key[side]}) AS near",
+            f"{str(side == 'l').lower()} AS is_left",
+            *([f"({condition.place}) AS place"] if side == "r" else []),
+            f"struct(*) AS {side}",
+        )
+        for side, frame in kept.items()
+    ]
+    equal = ", ".join(f"by{at}" for at in range(len(condition.by["l"])))
+    window = (
+        f"OVER ({f'PARTITION BY {equal}' if equal else ''} ORDER BY {condition.order} "
+        "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+    )
+    both = rows[0].unionByName(rows[1], allowMissingColumns=True)
+    nearest = both.selectExpr("l", f"last(r, true) {window} AS r").where("l IS NOT NULL")
+    found = nearest.selectExpr("l", f"if({condition.fits}, r, NULL) AS r")
+    if how != "left":
+        found = found.where(f"r IS {'' if how == 'anti' else 'NOT '}NULL")
+    columns = [f"{side}.{name}" for side, table in tables.items() for name in table.frame.columns]
+    return found.selectExpr(
+        *[
+            f"{column} AS {backquoted(field.name)}"
             for column, field in zip(columns, output.fields, strict=False)
         ]
     )

@@ -1,4 +1,4 @@
-"""A join's condition as Spark SQL that is true for the same pairs, or why there is none.
+"""A join or a nearest match as Spark SQL that gives the same rows, or why there is none.
 
 The engine's own form is written out, with every cast that the types imply, over columns by their
 position: so nothing depends on how Spark would have read the user's text. What Spark cannot write,
@@ -8,6 +8,7 @@ and fail, is a doubt.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ import pyarrow.types as t
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import SIDES, Side, time_difference
+from thetajoin.kernels.nearest import LAST
 from thetajoin.predicate import Comparison, Conjunction, Difference
 from thetajoin.predicate.nodes import (
     COMPARISONS,
@@ -42,6 +44,7 @@ from thetajoin.predicate.types import (
     is_number,
     is_time_of_day,
 )
+from thetajoin.window.windows import FullHistory
 
 # Calls that have a value for whatever arguments, and those that may overflow in either engine.
 _SURE = frozenset(
@@ -94,6 +97,91 @@ def native_condition(compiled: CompiledJoin, *, ansi: bool) -> NativeCondition:
     placed = _placed(whole, compiled)
     sql = (placed if doubt else _hoisted(placed, made)).sql(explicit=True)
     return NativeCondition(sql, made, keys, None, doubt)
+
+
+@dataclass(frozen=True)
+class NativeNearest:
+    """A nearest match as a window over the rows of both sides, which `native_nearest` builds.
+
+    by, key: what is equal and what is near, as SQL over ``l.c0, ...`` and ``r.c0, ...``. fits: what
+    a left row and the right row found for it satisfy besides. kept: which right rows take part.
+    place: what orders right rows with equal keys. order: of the window's rows. problem, doubt: as
+    of `NativeCondition`.
+    """
+
+    by: dict[Side, list[str]]
+    key: dict[Side, str]
+    fits: str
+    kept: str
+    place: str
+    order: str
+    problem: str | None
+    doubt: str | None
+
+
+def nearest_condition(compiled: CompiledJoin, *, ansi: bool) -> NativeNearest:
+    """The nearest match of a join, for a session whose casts are strict or not."""
+    nearest, near = compiled.config.nearest, compiled.near_key
+    assert nearest is not None
+    assert near is not None
+    part = compiled.condition.disjuncts[0]
+    equal = [c for c in part.comparisons if c.op == "="]
+    closeness = [] if near.reach is None else [_difference(near.reach)]
+    filters = [f for f in (part.left_filter, part.right_filter) if f is not None]
+    keys = Call(BOOL, "<=", (near.left, near.right))
+    whole = conjunction([keys, *(_compared(c) for c in equal), *filters, *closeness])
+    assert whole is not None
+    problem = next(itertools.chain(_beyond_a_window(compiled), _problems(whole, ansi)), None)
+    doubt = next(_doubts(whole), None)
+    if problem is not None:
+        return NativeNearest({}, {}, "", "", "", "", problem, doubt)
+    able = [*([] if part.left_filter is None else [part.left_filter]), *closeness]
+    own = [near.right, *(c.right for c in equal)]
+    kept = [f"({_sql(expr, compiled)}) IS NOT NULL" for expr in own]
+    if part.right_filter is not None:
+        kept.append(f"({_sql(part.right_filter, compiled)})")
+    fits = [f"({_sql(near.left, compiled)}) IS NOT NULL", *(f"({_sql(e, compiled)})" for e in able)]
+    # The last row before a left one is its match: so its own side comes last among equal keys, and
+    # of right ones the one that is wanted.
+    backward = nearest.direction == "backward"
+    last = nearest.tie_rule == LAST
+    names = compiled.schemas["r"].names
+    return NativeNearest(
+        {
+            "l": [_sql(c.left, compiled) for c in equal],
+            "r": [_sql(c.right, compiled) for c in equal],
+        },
+        {"l": _sql(near.left, compiled), "r": _sql(near.right, compiled)},
+        " AND ".join(fits),
+        " AND ".join(kept),
+        "0" if nearest.order_by is None else f"c{names.index(nearest.order_by)}",
+        f"near {'ASC' if backward else 'DESC'}, is_left, place {'ASC' if last else 'DESC'}",
+        None,
+        doubt,
+    )
+
+
+def _beyond_a_window(compiled: CompiledJoin) -> Iterator[str]:
+    """What a nearest match asks that a window over both sides does not find."""
+    config, nearest = compiled.config, compiled.config.nearest
+    assert nearest is not None
+    if nearest.direction == "nearest":
+        yield "Spark's windows look one way, and direction='nearest' looks both ways"
+    if nearest.k > 1:
+        yield f"Spark's windows find one row, and k={nearest.k}"
+    if nearest.ties == "all":
+        yield "Spark's windows find one row, and ties='all' asks for all at one distance"
+    if not isinstance(config.window, FullHistory):
+        yield "Spark's windows do not end by a TimeWindow"
+    if nearest.order_by is not None:
+        type_ = config.right_schema.field(nearest.order_by).type
+        if t.is_nested(type_):
+            yield f"Spark may order {nearest.order_by!r} otherwise, which is {type_}"
+    disjuncts = compiled.condition.disjuncts
+    part = disjuncts[0]
+    more = len(disjuncts) > 1 or part.differences or part.residual is not None
+    if more or any(c.op != "=" for c in part.comparisons):
+        yield "Spark's windows go by equal keys, and the condition asks for more"
 
 
 def _hoisted(expr: Expr, made: dict[Side, list[str]]) -> Expr:
