@@ -75,8 +75,9 @@ class Workload:
             columns[f"s{at}"] = words.take(pa.array(rng.integers(0, 5000, self.rows)))
         return pa.table(columns)
 
-    def query(self, left: Any, right: Any, engine: str) -> Any:
+    def query(self, sides: Sequence[Any], engine: str) -> Any:
         """The join by one engine."""
+        left, right = sides
         if self.within is None:
             by, order = "k", "n"
             return tj.nearest(left, right, key="x", by=by, order_by=order, engine=engine)
@@ -87,9 +88,10 @@ class Workload:
 def workloads(scale: float) -> list[Workload]:
     """Small and large, narrow and wide, few and many rows a key, few and many matches."""
     found = []
-    for rows, texts in ((100_000, 0), (1_000_000, 0), (100_000, 8), (400_000, 8)):
+    for rows, texts in ((10_000, 0), (100_000, 0), (1_000_000, 0), (100_000, 8), (400_000, 8)):
         count = max(1000, round(rows * scale))
-        for a_key, within in ((1, 1.0), (30, 0.001), (30, 0.1), (300, 0.0001)):
+        joins = ((1, 1.0), (30, 0.001), (30, 0.1), (300, 0.0001), (3000, 0.00001))
+        for a_key, within in joins:
             found.append(Workload(count, texts, max(1, count // a_key), within))
         for a_key in (1, 1000):
             found.append(Workload(count, texts, max(1, count // a_key), None))
@@ -118,7 +120,7 @@ def run(progress: Callable[[str], None], scale: float = 1.0) -> Report:
 
 
 def _once(workload: Workload, sides: Sequence[Any], engine: str) -> None:
-    through(workload.query(*sides, engine))
+    through(workload.query(sides, engine))
 
 
 def _constants(measured: Mapping[Workload, Mapping[str, float]]) -> list[str]:

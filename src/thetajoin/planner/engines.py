@@ -48,10 +48,10 @@ class Costs:
 # Fitted by the benchmark fit-engines to joins and nearest matches of tables in Parquet files, run
 # by both engines into Spark's noop sink on local[2] with Spark 4.3. Another machine has others, but
 # much less differs how they relate, and only that decides.
-SPARK = Costs(start_s=0.1, row=1.0, byte=0.005, pair=0.005, match=0.02, match_byte=0.0005)
-OURS = Costs(start_s=0.4, row=1.6, byte=0.02, match=0.08, match_byte=0.002)
-SPARK_NEAREST = Costs(start_s=0.1, row=2.0, byte=0.02)
-OUR_NEAREST = Costs(start_s=0.5, row=0.8, byte=0.05)
+SPARK = Costs(start_s=0.14, row=0.3, byte=0.0066, pair=0.0047, match_byte=0.0016)
+OURS = Costs(start_s=0.074, row=0.59, byte=0.018, match_byte=0.0031)
+SPARK_NEAREST = Costs(start_s=0.22, row=1.2, byte=0.0042)
+OUR_NEAREST = Costs(start_s=0.15, row=0.27, byte=0.019)
 # So many times the pairs that first rows and Spark's idea of a table's size tell may there be.
 UNSURE = 4
 # Seconds of a task that are not worth a look at the rows: that is a Spark job of its own.
