@@ -5,8 +5,8 @@ condition on every two of them. thetajoin sends all rows to Python, and then fol
 alone. So Spark wins where equal keys are rare, and loses where many rows share a key.
 
 A nearest match is a window over the rows of both tables to Spark, which sorts whole rows inside the
-JVM. thetajoin sorts keys alone, but sends whole rows to Python and back. So Spark wins with small
-tables and with wide rows, and loses where one key has most rows or nothing is equal.
+JVM. thetajoin sorts keys alone, but sends whole rows to Python and back. So Spark wins with wide
+rows, and loses where one key has most rows or nothing is equal.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Costs:
 # Fitted by the benchmark fit-engines to joins and nearest matches of tables in Parquet files, run
 # by both engines into Spark's noop sink on local[2] with Spark 4.3. Another machine has others, but
 # much less differs how they relate, and only that decides.
-SPARK = Costs(start_s=0.14, row=0.3, byte=0.0066, pair=0.0047, match_byte=0.0016)
-OURS = Costs(start_s=0.074, row=0.59, byte=0.018, match_byte=0.0031)
-SPARK_NEAREST = Costs(start_s=0.22, row=1.2, byte=0.0042)
-OUR_NEAREST = Costs(start_s=0.15, row=0.27, byte=0.019)
+SPARK = Costs(start_s=0.14, row=0.25, byte=0.0067, pair=0.0053, match_byte=0.0015)
+OURS = Costs(start_s=0.1, row=0.45, byte=0.016, match_byte=0.0033)
+SPARK_NEAREST = Costs(start_s=0.18, row=1.1, byte=0.0055)
+OUR_NEAREST = Costs(start_s=0.12, row=0.22, byte=0.02)
 # So many times the pairs that first rows and Spark's idea of a table's size tell may there be.
 UNSURE = 4
-# Seconds of a task that are not worth a look at the rows: that is a Spark job of its own.
-SOON_S = 0.1
+# Seconds that are not worth a look at first rows, nor one at rows drawn of all: Spark jobs both.
+FIRST_S, DRAW_S = 0.06, 0.2
 # Where Spark has no idea of a table's size, it is taken for large.
 MOST_ROWS = 1e15
 
@@ -143,11 +143,10 @@ def choose_for_nearest(
 
     Spark sorts the rows of a key in one task.
 
-    >>> rows, widths = {"l": 1000, "r": 1000}, {"l": 24, "r": 24}
-    >>> choose_for_nearest(rows, widths, hottest=1.0, cores=2).engine
-    'spark'
-    >>> rows = {"l": 1e7, "r": 1e7}
-    >>> choose_for_nearest(rows, widths, hottest=1.0, cores=2).engine
+    >>> rows, wide, narrow = {"l": 1e6, "r": 1e6}, {"l": 200, "r": 200}, {"l": 24, "r": 24}
+    >>> [choose_for_nearest(rows, widths, 0.01, cores=2).engine for widths in (wide, narrow)]
+    ['spark', 'thetajoin']
+    >>> choose_for_nearest(rows, wide, hottest=1.0, cores=8).engine
     'thetajoin'
     """
     rows = {side: min(count, MOST_ROWS) for side, count in rows.items()}
@@ -172,12 +171,28 @@ def soon_done(rows: Mapping[Side, float]) -> EngineChoice | None:
     ('spark', None)
     """
     pairs = rows["l"] * rows["r"]
-    if not UNSURE * SPARK.pair * pairs / 1e6 <= SOON_S:
+    if not UNSURE * SPARK.pair * pairs / 1e6 <= FIRST_S:
         return None
     return EngineChoice(
         "spark",
         f"about {_number(rows['l'])} and {_number(rows['r'])} rows are few, whatever their keys",
     )
+
+
+def little_to_gain(
+    rows: Mapping[Side, float], widths: Mapping[Side, float], cores: int, seconds: float
+) -> EngineChoice | None:
+    """thetajoin, if Spark could not save more than some seconds even if few rows shared a key.
+
+    >>> rows, widths = {"l": 1e5, "r": 1e5}, {"l": 24, "r": 24}
+    >>> little_to_gain(rows, widths, cores=2, seconds=FIRST_S).engine
+    'thetajoin'
+    """
+    best = KeyEstimate(rows, pairs=0.0, hottest=0.0, matches=max(rows.values()))
+    if not best.ours(widths, cores) - best.spark(widths, cores) <= seconds:
+        return None
+    seen = f"about {_number(rows['l'])} and {_number(rows['r'])} rows"
+    return EngineChoice("thetajoin", f"{seen}: Spark could save little, and lose much")
 
 
 def rows_a_key(first: Int64, rows: float) -> float:

@@ -10,6 +10,8 @@ from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import SIDES, Side
 from thetajoin.errors import OptionError
 from thetajoin.planner.engines import (
+    DRAW_S,
+    FIRST_S,
     EngineChoice,
     choose_engine,
     choose_for_nearest,
@@ -17,6 +19,7 @@ from thetajoin.planner.engines import (
     estimate_keys,
     has_equality,
     hottest_share,
+    little_to_gain,
     rows_a_key,
     soon_done,
 )
@@ -129,11 +132,12 @@ def _at_first_sight(
     widths: Mapping[Side, float],
     cores: int,
 ) -> EngineChoice | None:
-    """Spark, where sizes or the first rows of a side leave no doubt that few rows share a key.
+    """The engine, where sizes or the first rows of a side leave no doubt.
 
-    That costs little, and the join would be Spark's without it. Where it is in doubt, more is read.
+    That costs little, and the join would be Spark's without it. Where it is in doubt, more is read,
+    unless that takes longer than it could save.
     """
-    soon = soon_done(rows)
+    soon = soon_done(rows) or little_to_gain(rows, widths, cores, FIRST_S)
     if soon is not None:
         return soon
     for side in sorted(SIDES, key=lambda side: -rows[side]):
@@ -143,7 +147,7 @@ def _at_first_sight(
         choice = clearly_spark(side, rows_a_key(first, rows[side]), rows, widths, cores)
         if choice is not None:
             return choice
-    return None
+    return little_to_gain(rows, widths, cores, DRAW_S)
 
 
 def _for_nearest(
