@@ -66,7 +66,7 @@ test-spark: $(VERSIONS:%=$(VENV)/spark-%/.stamp)
 	$(java)
 	@failed=; for version in $(VERSIONS); do \
 		echo "PySpark $$version"; \
-		$(VENV)/spark-$$version/bin/python -m pytest -q tests/spark $(TESTS) || failed="$$failed $$version"; \
+		$(VENV)/spark-$$version/bin/python -m pytest -q -n $(JOBS) --dist load tests/spark $(TESTS) || failed="$$failed $$version"; \
 	done; if [ -n "$$failed" ]; then echo "failed with PySpark$$failed" >&2; exit 1; fi
 
 check: $(TOOLS)
