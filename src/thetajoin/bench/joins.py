@@ -47,26 +47,33 @@ HOURS = 4 * 3600
 Progress = Callable[[str], None]
 THREADED = ("band", "oneshot", "scd2")
 TARGETS = {
-    "scd2_vs_best_peer": ">= 1.5",
-    "overlap_keyed_vs_best_peer": ">= 2",
+    "scd2_vs_best_peer": ">= 2.5",
+    "overlap_keyed_vs_best_peer": ">= 3",
     "point_in_ranges_vs_best_peer": ">= 3",
-    "attribution_vs_best_peer": ">= 10",
+    "attribution_vs_best_peer": ">= 50",
     "attribution_small_vs_best_peer": "",
-    "overlap_vs_best_peer": ">= 2.5",
+    "overlap_vs_best_peer": ">= 3",
     "overlap_left_vs_best_peer": "",
-    "asof_vs_best_peer": ">= 1.2",
+    "asof_vs_best_peer": ">= 2",
     "asof_small_vs_best_peer": "",
     "asof_filtered_vs_best_peer": ">= 20",
     "count_overlaps_vs_best_peer": ">= 2",
     **{f"{name}_vs_best_peer": "" for name in (*MICRO, *KX)},
-    **{f"threads_2_vs_1_{name}": ">= 1.3" for name in THREADED},
+    "threads_2_vs_1_band": ">= 1.5",
+    "threads_2_vs_1_oneshot": ">= 1.5",
+    "threads_2_vs_1_scd2": ">= 1.6",
     **{f"threads_2_vs_1_{name}_best_peer": "" for name in THREADED},
+    "scd2_spread": "<= 1.3",
+    "band_spread": "<= 1.3",
     "spark_batch_worst_vs_spark": ">= 0.95",
     "spark_stream_equality_vs_spark": ">= 6",
     "spark_stream_equality_vs_spark_rocksdb": ">= 18",
-    "spark_stream_equality_vs_spark_v4": "",
+    "spark_stream_equality_vs_spark_v4": ">= 6",
     "spark_asof_stream_rows_vs_join": ">= 0.8",
-    **{f"spark_asof_vs_native_{name.rpartition('_')[2]}": "" for name in NATIVE},
+    **{
+        f"spark_asof_vs_native_{name.rpartition('_')[2]}": f">= {least}"
+        for name, least in zip(NATIVE, (3, 10, 50), strict=True)
+    },
 }
 PARTS = (*CASES, "threads", *BATCH, *NATIVE, *STREAMS)
 
@@ -88,6 +95,13 @@ def run(progress: Progress, scale: float = 1.0, *, only: str = "") -> Report:
         report.details[part] = found
     ratios = [report.details[part]["vs_spark"] for part in BATCH if part in report.details]
     report.figures["spark_batch_worst_vs_spark"] = min(ratios, default=None)
+    for name, part, who in (
+        ("scd2", "scd2", "thetajoin"),
+        ("band", "threads_band", f"thetajoin, {THREADS}"),
+    ):
+        if part in report.details:
+            least, most = report.details[part]["spread"][who]
+            report.figures[f"{name}_spread"] = most / least
     return report
 
 
