@@ -124,8 +124,14 @@ def start_of(session: Any, source: TableStream) -> str | None:
         return None
     with plain_errors(f"cannot read {source}"):
         if source.kind == "delta":
-            latest = source.starting == LATEST
-            return str(_newest_version(session, source.place) + 1 if latest else source.starting)
+            newest_version = _newest_version(session, source.place)
+            if source.starting == LATEST:
+                return str(newest_version + 1)
+            if int(source.starting) <= newest_version:
+                return str(source.starting)
+            raise OptionError(
+                f"{source} has no version {source.starting}: the newest is {newest_version}"
+            )
         if source.starting == LATEST:
             newest = _current_snapshot(session, source.place)
             return "0" if newest is None else str(newest["millis"] + 1)
