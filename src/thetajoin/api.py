@@ -16,10 +16,10 @@ from thetajoin.calls import SMALLER, aggregated, both_taken_in
 from thetajoin.calls import is_spark as is_spark
 from thetajoin.calls import joined as joined
 from thetajoin.calls import open_join as open_join
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.layout import HowName
 from thetajoin.engine.nearest import Nearest, nearest_condition
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.index.nearest import Direction, Ties
 from thetajoin.window.windows import Window
@@ -104,8 +104,8 @@ def join(
     >>> dict(zip(found["rack"].to_pylist(), found["found"].to_pylist()))
     {2: 'both', 1: 'left_only'}
     """
-    call = JoinCall(on, how, window, order_by, suffix, options=options, indicator=indicator)
-    return joined(left, right, call)
+    spec = JoinSpec.of(on, how, window, order_by, suffix, options=options, indicator=indicator)
+    return joined(left, right, spec)
 
 
 def join_batches(
@@ -147,8 +147,8 @@ def join_batches(
     """
     if is_spark(left) or is_spark(right):
         raise SchemaError("join_batches is for tables in this process; on Spark use join")
-    call = JoinCall(on, how, window, order_by, suffix, options=options, indicator=indicator)
-    return open_join(left, right, call)[1]
+    spec = JoinSpec.of(on, how, window, order_by, suffix, options=options, indicator=indicator)
+    return open_join(left, right, spec)[1]
 
 
 @overload
@@ -205,8 +205,8 @@ def self_join(
     >>> tj.self_join(trips, "l.km > r.km AND l.fare < r.fare").to_pydict()
     {'km': [5], 'fare': [9], 'km_right': [3], 'fare_right': [12]}
     """
-    call = JoinCall(on, "inner", window, order_by, suffix, self_join=True, options=options)
-    return joined(df, df, call)
+    spec = JoinSpec.of(on, "inner", window, order_by, suffix, self_join=True, options=options)
+    return joined(df, df, spec)
 
 
 @overload
@@ -286,8 +286,8 @@ def join_agg(
     >>> tj.join_agg(here, there, "l.power > r.power", how="left", **asked).to_pydict()
     {'rack': ['a', 'b'], 'n': [0, 1], 'most': [None, 20]}
     """
-    call = JoinCall(on, how, window, order_by, group_by=group_by, aggs=aggs, options=options)
-    return aggregated(left, right, call)
+    spec = JoinSpec.of(on, how, window, order_by, group_by=group_by, aggs=aggs, options=options)
+    return aggregated(left, right, spec)
 
 
 @overload
@@ -350,7 +350,7 @@ def self_join_agg(
     >>> tj.self_join_agg(trips, "l.km >= r.km", group_by="l.km", aggs=aggs).to_pydict()
     {'km': [5, 9], 'n': [1, 2], 'least': [12, 9]}
     """
-    call = JoinCall(
+    spec = JoinSpec.of(
         on,
         window=window,
         order_by=order_by,
@@ -359,7 +359,7 @@ def self_join_agg(
         aggs=aggs,
         options=options,
     )
-    return aggregated(df, df, call)
+    return aggregated(df, df, spec)
 
 
 @overload
@@ -469,16 +469,21 @@ def nearest(
     >>> tj.nearest(trades, quotes, key="ts", k=2, group_by="l.ts", aggs=aggs).to_pydict()
     {'ts': [5, 9], 'n': [2, 2], 'mean': [10.5, 15.5]}
     """
-    spec = Nearest.of(key, direction, tolerance, k, ties, order_by)
+    near = Nearest.of(key, direction, tolerance, k, ties, order_by)
     condition = nearest_condition(by, on)
-    call = JoinCall(condition, how, window, None, suffix, nearest=spec, options=options)
     if aggs is not None:
         if indicator is not None:
             raise OptionError(f"indicator={indicator!r} is for rows: leave it out beside aggs")
-        return aggregated(left, right, replace(call, group_by=group_by, aggs=aggs))
+        spec = JoinSpec.of(
+            condition, how, window, nearest=near, group_by=group_by, aggs=aggs, options=options
+        )
+        return aggregated(left, right, spec)
     if group_by:
         raise OptionError(f"group_by={group_by!r} goes with aggs, such as aggs={{'n': 'count(*)'}}")
-    return joined(left, right, replace(call, indicator=indicator))
+    spec = JoinSpec.of(
+        condition, how, window, None, suffix, nearest=near, indicator=indicator, options=options
+    )
+    return joined(left, right, spec)
 
 
 def explain(
@@ -522,7 +527,7 @@ def explain(
     >>> tj.explain(here, here, "l.a < r.a").parts[0].kernel
     'ranges'
     """
-    from thetajoin.aggregate.run import AggConfig
+    from thetajoin.aggregate.run import TotalsJoin
     from thetajoin.planner.aggregates import plan_aggregates
     from thetajoin.planner.plan import make_plan
     from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
@@ -535,13 +540,13 @@ def explain(
         on = frames.condition_of(left, right, on)
         streaming = frames.streams(left, right)
         if aggs is None and not (left.isStreaming or right.isStreaming):
-            asked = JoinCall(on, how, window, order_by, suffix, options=options)
+            asked = JoinSpec.of(on, how, window, order_by, suffix, options=options)
             engine = str(frames.explain_engine(left, right, asked))
         left, right = frames.empty_tables(left, right)
         routing = options.pop("routing", None)
         units = options.pop("units", None) or getattr(routing, "units", None) or units
         options = frames.engine_options(options)
-    call = JoinCall(
+    spec = JoinSpec.of(
         on,
         how,
         window,
@@ -552,10 +557,10 @@ def explain(
         options=options,
         indicator=indicator,
     )
-    batches = both_taken_in(left, right, call)
+    batches = both_taken_in(left, right, spec)
     schemas = batches[0].schema, batches[1].schema
-    aggregated = None if aggs is None else AggConfig.of(call, *schemas)
-    compiled = CompiledJoin(call.config(*schemas))
+    aggregated = None if aggs is None else TotalsJoin.of(spec, *schemas)
+    compiled = CompiledJoin(spec, *schemas)
     plan = replace(make_plan(compiled, *batches), engine=engine)
     if streaming:
         routed = compiled if aggregated is None else aggregated.join

@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import all_taken_in, taken_in
 from thetajoin.engine.memory import Size, fitting
 from thetajoin.engine.nearest_state import nearest_of_tables
 from thetajoin.engine.one_shot import join_tables
 from thetajoin.engine.serial import SerialIterator
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import enough_memory
 from thetajoin.kernels.jit import few_rows
 
@@ -32,34 +32,34 @@ def is_spark(table: Any) -> bool:
     return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.")
 
 
-def joined(left: Any, right: Any, call: JoinCall) -> Any:
+def joined(left: Any, right: Any, spec: JoinSpec) -> Any:
     """What a call without aggregates gives, of the left table's kind."""
     if is_spark(left) or is_spark(right):
         from thetajoin.spark.frames import join_frames
 
-        return join_frames(left, right, call)
-    kind = _kind(left, call)
-    compiled, batches = _prepare(left, right, call, kind)
+        return join_frames(left, right, spec)
+    kind = _kind(left, spec)
+    compiled, batches = _prepare(left, right, spec, kind)
     found = _run(compiled, batches)
-    if compiled.config.options.check_memory:
+    if compiled.options.check_memory:
         # Another library's table is made while Arrow's is still there.
         copies = 1 if kind == "arrow" else 2
         advice = f"{SMALLER}, or go ahead with check_memory=False"
-        large = partial(_too_large, call, compiled, *batches)
+        large = partial(_too_large, spec, compiled, *batches)
         found = fitting(found, advice, copies=copies, too_large=large)
     return from_table(compiled.layout.table(list(found)), kind)
 
 
-def open_join(left: Any, right: Any, call: JoinCall) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def open_join(left: Any, right: Any, spec: JoinSpec) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The columns of a join's result, and its rows as `join_batches` gives them."""
-    compiled, batches = _prepare(left, right, call)
+    compiled, batches = _prepare(left, right, spec)
     return compiled.layout.schema, SerialIterator(_in_pieces(_run(compiled, batches)))
 
 
-def more_pairs_than(left: Any, right: Any, call: JoinCall, most: float) -> Size | None:
+def more_pairs_than(left: Any, right: Any, spec: JoinSpec, most: float) -> Size | None:
     """How many rows a join has, if there are more than `most` and that can be told beforehand."""
-    compiled, batches = _prepare(left, right, call)
-    return _too_large(call, compiled, *batches, most)
+    compiled, batches = _prepare(left, right, spec)
+    return _too_large(spec, compiled, *batches, most)
 
 
 def _too_large(*given: Any) -> Size | None:
@@ -68,37 +68,37 @@ def _too_large(*given: Any) -> Size | None:
     return too_large(*given)
 
 
-def aggregated(left: Any, right: Any, call: JoinCall) -> Any:
+def aggregated(left: Any, right: Any, spec: JoinSpec) -> Any:
     """What a call with aggregates gives, of the left table's kind."""
     if is_spark(left) or is_spark(right):
         from thetajoin.spark.aggregate import aggregate_frames
 
-        return aggregate_frames(left, right, call)
-    from thetajoin.aggregate.run import AggConfig
+        return aggregate_frames(left, right, spec)
+    from thetajoin.aggregate.run import TotalsJoin
     from thetajoin.aggregate.state import result
 
-    kind = _kind(left, call)
-    batches = both_taken_in(left, right, call, kind)
-    config = AggConfig.of(call, *(batch.schema for batch in batches))
+    kind = _kind(left, spec)
+    batches = both_taken_in(left, right, spec, kind)
+    query = TotalsJoin.of(spec, *(batch.schema for batch in batches))
     needed = [
         batch.select(schema.names)
-        for batch, schema in zip(batches, (config.left_schema, config.right_schema), strict=True)
+        for batch, schema in zip(batches, (query.left_schema, query.right_schema), strict=True)
     ]
-    return from_table(result(config.totals(*needed)), kind)
+    return from_table(result(query.totals(*needed)), kind)
 
 
-def _kind(table: Any, call: JoinCall) -> Kind:
+def _kind(table: Any, spec: JoinSpec) -> Kind:
     kind = kind_of(table)
     if kind is None:
-        raise no_table(table, "joined" if call.self_join else "left")
+        raise no_table(table, "joined" if spec.self_join else "left")
     return kind
 
 
 def both_taken_in(
-    left: Any, right: Any, call: JoinCall, kind: Kind | None = None
+    left: Any, right: Any, spec: JoinSpec, kind: Kind | None = None
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Both tables as record batches; a table that is given for both sides is read once."""
-    if call.self_join:
+    if spec.self_join:
         batch = taken_in(left, "joined", as_kind=kind)
         return batch, batch
     batches = all_taken_in({"left": left, "right": right}, as_kind=kind)
@@ -106,10 +106,10 @@ def both_taken_in(
 
 
 def _prepare(
-    left: Any, right: Any, call: JoinCall, kind: Kind | None = None
+    left: Any, right: Any, spec: JoinSpec, kind: Kind | None = None
 ) -> tuple[CompiledJoin, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = both_taken_in(left, right, call, kind)
-    return CompiledJoin(call.config(*(batch.schema for batch in batches))), batches
+    batches = both_taken_in(left, right, spec, kind)
+    return CompiledJoin(spec, *(batch.schema for batch in batches)), batches
 
 
 def _run(

@@ -14,9 +14,9 @@ from thetajoin.batch.annotations import Frame
 from thetajoin.batch.keys import Int64
 from thetajoin.batch.tables import from_table, kind_of
 from thetajoin.calls import SMALLER, is_spark
-from thetajoin.engine.call import check_window
 from thetajoin.engine.intake import Ordering, all_taken_in
 from thetajoin.engine.parts import compare_columns
+from thetajoin.engine.spec import check_window
 from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.planner.join_order import Estimate, Step, order_joins, qualified
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of

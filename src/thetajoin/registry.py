@@ -56,14 +56,14 @@ def tuner(join: CompiledJoin) -> Tuner | None:
     """What changes a running join's structures: only ``index="auto"`` does."""
     from thetajoin.lab import auto
 
-    return auto.Tuner() if join.config.options.index == AUTO else None
+    return auto.Tuner() if join.options.index == AUTO else None
 
 
 def explain_index(
     join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
 ) -> tuple[str, str | None]:
     """The index that a join of two tables takes, and why."""
-    asked = join.config.options.index
+    asked = join.options.index
     if asked == PO_JOIN:
         return PO_JOIN, None
     from thetajoin.lab import auto

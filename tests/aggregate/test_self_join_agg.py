@@ -15,10 +15,10 @@ import strategies as own
 import thetajoin as tj
 from aggregate.oracle import aggregated, asked, assert_same, chosen
 from strategies import table
-from thetajoin.aggregate.run import AggConfig, Aggregator
+from thetajoin.aggregate.run import Aggregator, TotalsJoin
 from thetajoin.aggregate.state import merge, result
-from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
 
 SCHEMA = {"id": pa.int64(), "a": pa.int64(), "c": pa.int64(), "x": pa.float64(), "t": pa.int64()}
@@ -96,17 +96,16 @@ def test_micro_batches_and_units(rows, cuts, condition, windowed, groups, aggs, 
     query = asked(groups, aggs)
     order_by = None if windowed.order_by is None else ("t", "t")
     schema = pa.schema(list(SCHEMA.items()))
-    config = AggConfig(
+    spec = JoinSpec(
         text(condition),
-        schema,
-        schema,
-        query["group_by"],
-        query["aggs"],
+        group_by=query["group_by"],
+        aggs=query["aggs"],
         window=windowed.window,
         order_by=order_by,
         self_join=True,
-        options=Options(threads=1, head_rows=0, merge="inline"),
-    ).pruned()
+        options={"threads": 1, "head_rows": 0, "merge": "inline"},
+    )
+    config = TotalsJoin.of(spec, schema, schema)
     assert config.left_schema == config.right_schema
     ends = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     batches = [rows[a:b] for a, b in pairwise(ends)]
@@ -119,7 +118,7 @@ def test_micro_batches_and_units(rows, cuts, condition, windowed, groups, aggs, 
                 [c.combine_chunks() for c in new.columns], schema=config.left_schema
             )
             step = state.begin(one, one)
-            states.append(Aggregator(state, config.spec).totals(step))
+            states.append(Aggregator(state, config.aggregates).totals(step))
             state.commit(step)
     ordered = [row for batch in batches for _, row in naive.arrivals(batch, [], windowed.order_by)]
     pairs = naive.naive_self_join(ordered, naive.conj(*condition), window=windowed.naive)
@@ -146,10 +145,10 @@ def test_pairs_are_not_listed(ops):
     rows = {name: rng.integers(0, 1000, 3000) for name in ("a", "b", "t")}
     batch = pa.RecordBatch.from_pydict(rows)
     for window in (tj.FullHistory(), tj.TimeWindow(100, time="t"), tj.CountWindow(5000)):
-        config = AggConfig(
-            f"l.a {ops[0]} r.a AND l.b {ops[1]} r.b", batch.schema, batch.schema, "l.a",
-            {"n": "count(*)", "m": "max(r.b)"}, window=window, self_join=True,
-        ).pruned()  # fmt: skip
+        aggs = {"n": "count(*)", "m": "max(r.b)"}
+        on = f"l.a {ops[0]} r.a AND l.b {ops[1]} r.b"
+        spec = JoinSpec(on, window=window, self_join=True, group_by="l.a", aggs=aggs)
+        config = TotalsJoin.of(spec, batch.schema, batch.schema)
         aggregator = config.aggregator()
         needed = batch.select(config.left_schema.names)
         aggregator.run(needed, needed)

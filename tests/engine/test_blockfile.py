@@ -8,23 +8,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import thetajoin as tj
 from thetajoin.engine.block import Block
 from thetajoin.engine.blockfile import DamagedError, read_block, write_block
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
-from thetajoin.engine.options import Options
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
 from thetajoin.index.shape import Shape
 
-OPTIONS = Options(head_rows=0, merge="inline", index="po_join")
+OPTIONS = {"head_rows": 0, "merge": "inline", "index": "po_join"}
 
 
 def segment(rows: int) -> tuple[Block, list[Shape]]:
     numbers = np.arange(rows)
     table = pa.record_batch({"a": numbers % 7, "s": [f"row {n}" for n in numbers]})
     schemas = table.schema, table.schema
-    config = JoinConfig("l.a < r.a", *schemas, window=tj.FullHistory(), options=OPTIONS)
-    state = JoinState(CompiledJoin(config))
+    state = JoinState(CompiledJoin(JoinSpec("l.a < r.a", options=OPTIONS), *schemas))
     list(state.run(table, None))
     return state.stores["l"].segments[0], [part.views["l"].shape for part in state.join.parts]
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import thetajoin as tj
 from thetajoin.engine import joiner
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
-from thetajoin.engine.options import Options
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.share import SAMPLED, Share, _middle, _spread, in_range
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
 from thetajoin.index.interval import Interval
 from thetajoin.limits import limits
@@ -46,24 +46,18 @@ CONDITIONS = [
 
 
 # Every micro-batch becomes a segment.
-SEGMENTS = Options(head_rows=0, merge="inline")
+SEGMENTS = {"head_rows": 0, "merge": "inline"}
 
 
 def run(
     units: int, how: str, window, batches, self_join: bool, order_by, on=ON, options=None
 ) -> Counter:
     schema = table([], 0).schema
-    config = JoinConfig(
-        on,
-        schema,
-        schema,
-        how=how,
-        window=window,
-        order_by=order_by,
-        self_join=self_join,
-        options=options or Options(),
+    spec = JoinSpec(
+        on, how=how, window=window, order_by=order_by, self_join=self_join, options=options or {}
     )
-    states = [JoinState(CompiledJoin(config), Share.of(how, unit, units)) for unit in range(units)]
+    join = CompiledJoin(spec, schema, schema)
+    states = [JoinState(join, Share.of(how, unit, units)) for unit in range(units)]
     found: Counter = Counter()
     first = 0
     for left, right, watermark in batches:
@@ -116,10 +110,9 @@ def test_units_that_pass_over_rows(on, window, units, batches, self_join) -> Non
 
 
 def states_of(on: str, units: int, schema: pa.Schema, window) -> list[JoinState]:
-    config = JoinConfig(on, schema, schema, window=window, order_by=("id", "id"), options=SEGMENTS)
-    return [
-        JoinState(CompiledJoin(config), Share.of("inner", unit, units)) for unit in range(units)
-    ]
+    spec = JoinSpec(on, window=window, order_by=("id", "id"), options=SEGMENTS)
+    join = CompiledJoin(spec, schema, schema)
+    return [JoinState(join, Share.of("inner", unit, units)) for unit in range(units)]
 
 
 @pytest.mark.parametrize(

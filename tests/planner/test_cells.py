@@ -20,11 +20,11 @@ import naive
 import strategies as own
 from strategies import HOWS, SCHEMA_L, SCHEMA_R, ids, naive_ids, table
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.held import HeldJoin
-from thetajoin.engine.options import Options
 from thetajoin.engine.parts import OTHER, SIDES
 from thetajoin.engine.rows import make_batch
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import DataError
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import Sight
@@ -94,7 +94,9 @@ def distributed(
     left: pa.Table, right: pa.Table, on: str, how: str, *, pieces: int, cores: int, most: int
 ) -> Iterator[pa.Table]:
     compiled = CompiledJoin(
-        JoinConfig(on, left.schema, right.schema, how=how, options=Options(threads=1))  # type: ignore[arg-type]
+        JoinSpec(on, how, options={"threads": 1}),
+        left.schema,
+        right.schema,  # type: ignore[arg-type]
     )
     read = {"l": batches(left, pieces), "r": batches(right, pieces)}
     for held, pairs, singles in KINDS[how]:
@@ -192,7 +194,7 @@ def numbers(rows: int, seed: int, top: int = 1 << 40) -> pa.Table:
 
 
 def plan_of(left: pa.Table, right: pa.Table, on: str, cores: int = 4) -> CellPlan:
-    compiled = CompiledJoin(JoinConfig(on, left.schema, right.schema))
+    compiled = CompiledJoin(JoinSpec(on), left.schema, right.schema)
     read = {"l": batches(left, 2), "r": batches(right, 2)}
     sights = tuple(Sight(part) for part in compiled.parts)
     zones = {}
@@ -226,7 +228,7 @@ def test_ranges_that_do_not_meet_are_not_sent():
 
 def test_other_rows_than_planned_are_an_error():
     left, right = numbers(1000, 1), numbers(1000, 2)
-    compiled = CompiledJoin(JoinConfig("l.a < r.a", left.schema, right.schema))
+    compiled = CompiledJoin(JoinSpec("l.a < r.a"), left.schema, right.schema)
     plan = plan_of(left, right, "l.a < r.a")
     beyond = numbers(10, 3).set_column(1, "a", pa.array(np.full(10, 1 << 60)))
     batch = beyond.to_batches()[0]
@@ -241,7 +243,7 @@ def test_a_row_that_would_match_what_was_left_out_is_an_error():
     left = pa.table({"a": np.arange(1000, 2000)})
     right = pa.table({"a": np.append(np.arange(100), np.arange(5000, 5100))})
     on = "ABS(l.a - r.a) <= 10"
-    compiled = CompiledJoin(JoinConfig(on, left.schema, right.schema))
+    compiled = CompiledJoin(JoinSpec(on), left.schema, right.schema)
     plan = plan_of(left, right, on)
     assert all(plan.dropped)
     assert not list(streamed_targets(compiled, plan, right.to_batches()[0], None))
@@ -273,7 +275,7 @@ def test_many_rows_are_cut_and_not_sorted(skewed: bool) -> None:
     b = a * 2 + random.integers(-50, 50, size)
     has_key = random.random(size) > 0.05
     rows = pa.record_batch({"a": pa.array(a, mask=~has_key), "b": pa.array(b)})
-    compiled = CompiledJoin(JoinConfig("l.a < r.a AND l.b > r.b", rows.schema, rows.schema))
+    compiled = CompiledJoin(JoinSpec("l.a < r.a AND l.b > r.b"), rows.schema, rows.schema)
     sight = Sight(compiled.parts[0])
     zones = summarise((sight,), "l", make_batch(rows, "l", compiled.parts, []))
     assert zones.total == size

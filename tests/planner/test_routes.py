@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import thetajoin as tj
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError
 from thetajoin.planner.route_keys import HashRoute
 from thetajoin.planner.route_plan import Routing, choose_route, explain_route
@@ -27,7 +28,7 @@ SIDES = ("l", "r")
 
 def units_of(left: pa.Array, right: pa.Array, on: str = "l.k = r.k") -> list[list[int]]:
     sides = [pa.record_batch({"k": array, "v": range(len(array))}) for array in (left, right)]
-    join = CompiledJoin(JoinConfig(on, sides[0].schema, sides[1].schema))
+    join = CompiledJoin(JoinSpec(on), sides[0].schema, sides[1].schema)
     route = HashRoute(join, UNITS)
     return [
         route.copies(rows, side).units.tolist() for rows, side in zip(sides, SIDES, strict=True)
@@ -72,7 +73,7 @@ def test_each_side_is_hashed_by_its_own_key(
     left: pa.RecordBatch, right: pa.RecordBatch, on: str
 ) -> None:
     """Also where the other side's key is another column, or stands at another place."""
-    route = HashRoute(CompiledJoin(JoinConfig(on, left.schema, right.schema)), UNITS)
+    route = HashRoute(CompiledJoin(JoinSpec(on), left.schema, right.schema), UNITS)
     here, there = route.copies(left, "l").units, route.copies(right, "r").units
     assert here.tolist() == there[[2, 0, 1]].tolist()
     assert len(set(here.tolist())) == 3
@@ -92,7 +93,7 @@ def test_every_row_has_one_unit() -> None:
 def test_a_row_of_a_self_join_has_one_unit_whatever_role_it_can_play() -> None:
     rows = pa.record_batch({"k": [2, 2], "p": [None, 1], "q": [1, None]})
     on = "l.k = r.k AND ABS(l.p - r.q) <= 1"
-    join = CompiledJoin(JoinConfig(on, rows.schema, rows.schema, self_join=True))
+    join = CompiledJoin(JoinSpec(on, self_join=True), rows.schema, rows.schema)
     first, second = HashRoute(join, UNITS).copies(rows, "l").units.tolist()
     assert first == second
 
@@ -101,7 +102,7 @@ NARROW = pa.schema({"k": pa.int64(), "v": pa.int64(), "x": pa.float64(), "t": pa
 
 
 def compiled(on: str, **more: Any) -> CompiledJoin:
-    return CompiledJoin(JoinConfig(on, NARROW, NARROW, **more))
+    return CompiledJoin(JoinSpec(on, **more), NARROW, NARROW)
 
 
 @pytest.mark.parametrize(
@@ -260,13 +261,13 @@ def plans(join: CompiledJoin, units: int) -> list[Routing]:
                 Routing("contrand", cells.point, cells.dim, cells.width, cells.floats, hot=hot)
             )
     sample = batch([(i % 7 - 3, i % 5 - 2, (i % 11) / 2) for i in range(40)])
-    for how in ("inner", join.config.how):
+    for how in ("inner", join.spec.how):
         try:
             found.append(
                 choose_route(
                     join,
                     units,
-                    tj.routing(sample, sample, join.config.on, units=units, how=how),
+                    tj.routing(sample, sample, join.spec.on, units=units, how=how),
                 )
             )
         except OptionError:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import thetajoin as tj
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError
 from thetajoin.ipc import to_ipc
 from thetajoin.planner.sizing import parse_rate, sized
@@ -28,7 +28,7 @@ def rows(seed: int) -> pa.Table:
 
 def join_of(on: str, window: Any, how: str = "inner") -> CompiledJoin:
     schema = rows(0).schema
-    return CompiledJoin(JoinCall(on, how, window, None).config(schema, schema, streaming=True))
+    return CompiledJoin(JoinSpec.of(on, how, window).for_stream(), schema, schema)
 
 
 def test_a_window_holds_what_was_said() -> None:

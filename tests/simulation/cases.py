@@ -17,8 +17,9 @@ import pyarrow as pa
 import naive
 import thetajoin as tj
 from naive import Predicate, Row
-from thetajoin.aggregate.run import AggConfig
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
+from thetajoin.aggregate.run import TotalsJoin
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError
 from thetajoin.planner.route_plan import Routing, choose_route
 from thetajoin.spark.unit_spec import UnitSpec
@@ -219,9 +220,7 @@ def _sampled(case: Case, how: str, units: int) -> list[Routing]:
 @cache
 def _compiled(case: Case, at: int, how: str, self_join: bool) -> CompiledJoin:
     window, schema = WINDOWS[at][0], case.schema
-    return CompiledJoin(
-        JoinConfig(case.on, schema, schema, how=how, window=window, self_join=self_join)
-    )
+    return CompiledJoin(JoinSpec(case.on, how, window, self_join=self_join), schema, schema)
 
 
 def draw_join(rng: Random) -> Join:
@@ -253,37 +252,16 @@ def unit_spec(join: Join) -> UnitSpec:
     """The join as Spark's units are told of it."""
     window, order_by = WINDOWS[join.at][0], join.order_by
     schema = join.case.schema
+    spec = JoinSpec(join.case.on, join.how, window, order_by, self_join=join.self_join)
     if join.totals:
         group = join.case.group
         aggs = {name: text.format(group) for name, text in AGGS.items()}
-        config = AggConfig(
-            join.case.on,
-            schema,
-            schema,
-            (f"l.{group}",),
-            aggs,
-            window=window,
-            order_by=order_by,
-            self_join=join.self_join,
-        )
-        return UnitSpec.of(
-            config.join.config,
-            {},
-            units=join.units,
-            routing=join.routing,
-            totals=(config.group_by, dict(aggs)),
-        )
-    config = JoinConfig(
-        join.case.on,
-        schema,
-        schema,
-        how=join.how,
-        window=window,
-        order_by=order_by,
-        self_join=join.self_join,
-    )
+        query = TotalsJoin.of(replace(spec, group_by=(f"l.{group}",), aggs=aggs), schema, schema)
+        spec = replace(query.spec, suffix=query.join.spec.suffix)
+        schemas = query.left_schema, query.right_schema
+        return UnitSpec.of(spec, *schemas, units=join.units, routing=join.routing)
     lags = (1000 * join.lag, 0)
-    return UnitSpec.of(config, {}, units=join.units, routing=join.routing, lags=lags)
+    return UnitSpec.of(spec, schema, schema, units=join.units, routing=join.routing, lags=lags)
 
 
 # --- rows ----------------------------------------------------------------------------------------

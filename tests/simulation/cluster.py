@@ -26,6 +26,7 @@ from thetajoin.spark.pack import packer
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS, UNIT_OF
 from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.window.windows import TimeWindow
 
 # Attempts of one task, and runs of one micro-batch, after which nothing goes wrong any more.
 MOST_ATTEMPTS, MOST_RUNS = 4, 3
@@ -114,7 +115,7 @@ class Cluster:
         rng = world.rng
         self.world, self.rng, self.settings = world, rng, settings
         self._template, self._unit_class, self._pack = spec, unit_class, pack
-        self._timed = spec.window["kind"] == "time"
+        self._timed = isinstance(spec.join.window, TimeWindow)
         self.partitions = rng.choice((1, spec.units, spec.units, spec.units + 1))
         self.hosts = [self._new_host() for _ in range(rng.choice((1, 1, 2)))]
         self.workers = [world.new_worker(rng.choice(self.hosts)) for _ in range(rng.randint(1, 3))]
@@ -139,7 +140,6 @@ class Cluster:
     def _name_join(self) -> None:
         label = f"{self.rng.getrandbits(48):012x}"
         self.spec = replace(self._template, label=label, routing=self._following[0])
-        self.spec.__dict__["config"] = self._template.config
 
     # A micro-batch
 
@@ -187,7 +187,7 @@ class Cluster:
     def _suits(self, batch: MicroBatch) -> bool:
         """Whether units can begin with it: without rows there are none, and none knows yet of
         time, so that no row may be late."""
-        rows = batch.left if self.spec.self_join else [*batch.left, *batch.right]
+        rows = batch.left if self.spec.join.self_join else [*batch.left, *batch.right]
         times = [row["t"] for row in rows if row["t"] is not None]
         late = self._timed and any(millis(time) < self._watermark for time in times)
         return bool(rows) and not late
@@ -195,7 +195,7 @@ class Cluster:
     def _shuffled(self, batch: MicroBatch) -> list[Task]:
         """The tasks of a micro-batch with what each is sent."""
         tasks = [Task(partition, {}) for partition in range(self.partitions)]
-        sides = [batch.left] if self.spec.self_join else [batch.left, batch.right]
+        sides = [batch.left] if self.spec.join.self_join else [batch.left, batch.right]
         for side, rows in enumerate(sides):
             for part in self._partitions(rows, self._schemas[side]):
                 for sent in self._pack(side, self.spec, part):

@@ -14,8 +14,9 @@ import pyarrow as pa
 import naive
 from naive import Pair
 from simulation.cases import plain
-from thetajoin.aggregate.run import AggConfig
+from thetajoin.aggregate.run import TotalsJoin
 from thetajoin.aggregate.spec import AggSpec
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.spark.aggregate import TotalsUnit
 from thetajoin.spark.unit_spec import UnitSpec
 
@@ -26,15 +27,16 @@ _LEAST_FIRST = cmp_to_key(lambda a, b: naive.order(a, b) or 0)
 @cache
 def _spec(on: str, schemas: tuple[bytes, bytes], group: str, aggs: tuple[Any, ...]) -> AggSpec:
     left, right = (pa.ipc.read_schema(pa.py_buffer(schema)) for schema in schemas)
-    return AggConfig(on, left, right, (group,), dict(aggs)).spec
+    spec = JoinSpec(on, group_by=(group,), aggs=dict(aggs))
+    return TotalsJoin(spec, left, right).aggregates
 
 
 def agg_spec(spec: UnitSpec) -> AggSpec:
     """The aggregates of a join."""
-    assert spec.totals is not None
-    (group,), aggs = spec.totals
+    assert spec.join.aggs is not None
+    (group,) = spec.join.group_by
     schemas = spec.left_schema, spec.right_schema
-    return _spec(spec.on, schemas, group, tuple(aggs.items()))
+    return _spec(spec.join.on, schemas, group, tuple(spec.join.aggs.items()))
 
 
 class Totals(TotalsUnit):
@@ -61,8 +63,7 @@ def totals_of(spec: UnitSpec, rows: Iterable[Sequence[Any]]) -> ByGroup:
 
 def naive_totals(spec: UnitSpec, pairs: Iterable[Pair]) -> ByGroup:
     """The same from the pairs."""
-    assert spec.totals is not None
-    column = spec.totals[0][0].removeprefix("l.")
+    column = spec.join.group_by[0].removeprefix("l.")
     terms = agg_spec(spec).terms
     groups: dict[Any, list[Any]] = {}
     for left, right in pairs:

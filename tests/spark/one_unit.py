@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from simulation.store import Handle, Saved
 from spark.harness import EPOCH, LEFT, RIGHT, at
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.spark.pack import packer
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
@@ -27,26 +29,26 @@ ON = "l.a < r.b AND l.c >= r.d"
 
 
 def make_spec(window: Any, how: str = "inner", **changes: Any) -> UnitSpec:
+    """A unit's join of the harness's rows; changes are of what it is or of how units run it."""
     values = {
         "on": ON,
         "how": how,
-        "window": window.to_dict(),
+        "window": window,
         "order_by": ("t", "t") if isinstance(window, tj.CountWindow) else None,
-        "suffix": "_right",
-        "self_join": False,
-        "units": 1,
-        "left_schema": LEFT.serialize().to_pybytes(),
-        "right_schema": RIGHT.serialize().to_pybytes(),
-        "label": "test",
     }
-    return UnitSpec(**(values | changes))
+    own = {field.name for field in fields(JoinSpec)}
+    values |= {name: value for name, value in changes.items() if name in own}
+    more = {name: value for name, value in changes.items() if name not in own}
+    schemas = {"left_schema": LEFT, "right_schema": RIGHT}
+    written = {name: schema.serialize().to_pybytes() for name, schema in schemas.items()}
+    return UnitSpec(**({"join": JoinSpec(**values), **written, "label": "test"} | more))
 
 
 class Tester:
     """A unit in one task that never ends; Spark's own tester is not in 4.0 and 4.1."""
 
     def __init__(self, spec: UnitSpec) -> None:
-        self._timed = spec.window["kind"] == "time"
+        self._timed = isinstance(spec.join.window, tj.TimeWindow)
         self.handle = Handle({}, 0, lambda operation: None)
         self.use(JoinUnit(spec))
 

@@ -200,7 +200,7 @@ def test_blobs_are_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cell_of_more_than_one_table_of_held_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from thetajoin.engine.compiled import JoinConfig
+    from thetajoin.engine.spec import JoinSpec
     from thetajoin.spark.tables import cell
     from thetajoin.spark.tables.route import sent
     from thetajoin.spark.unit_spec import UnitSpec
@@ -208,8 +208,10 @@ def test_a_cell_of_more_than_one_table_of_held_rows(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(limits, "blob_bytes", 200)
     monkeypatch.setattr(limits, "held_bytes", 300)
     batch = pa.record_batch({"k": list(range(30)), "s": ["x" * 40] * 30})
-    config = JoinConfig("l.k < r.k AND l.k + 3 >= r.k", batch.schema, batch.schema, how="left")
-    task = cell.joiner(UnitSpec.of(config, {}), cell.CellJob("l", True, "unmatched"))
+    spec = JoinSpec("l.k < r.k AND l.k + 3 >= r.k", "left")
+    task = cell.joiner(
+        UnitSpec.of(spec, batch.schema, batch.schema), cell.CellJob("l", True, "unmatched")
+    )
     routed = [*sent(batch, [0], True), *sent(batch, [0], False)]
     assert len(routed) > 10
     found = pa.Table.from_batches(list(task(iter(routed))))

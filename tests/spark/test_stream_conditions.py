@@ -212,11 +212,11 @@ def test_columns_that_are_equal_are_sent_once(
     assert shown(found) == shown(whole)
 
     table = streams.spark.read.parquet(str(streams.folder / "l"))
-    from thetajoin.engine.call import JoinCall
-    from thetajoin.engine.compiled import CompiledJoin
-    from thetajoin.spark.stream import framed, output_schema
 
-    compiled = CompiledJoin(framed(JoinCall(on, how), table, table, streaming=False))
+    from thetajoin.engine.spec import JoinSpec
+    from thetajoin.spark.stream import compile_join, output_schema
+
+    compiled = compile_join(JoinSpec.of(on, how), table, table)
     output = output_schema(compiled, table, table)
     positions = {output.fields[at].name: output.fields[of].name
                  for at, of in repeated_columns(compiled, output)}  # fmt: skip

@@ -34,7 +34,6 @@ from spark.one_unit import (
     stored,
     timers,
 )
-from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.errors import ResourceError, SnapshotError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.ipc import from_ipc
@@ -193,7 +192,7 @@ def test_late_rows_are_counted_once(routing: str) -> None:
     spec = make_spec(
         tj.TimeWindow("5 seconds", time="t"), units=3, on="l.a = r.b AND ABS(l.c - r.d) <= 3"
     )
-    spec = replace(spec, routing=choose_route(CompiledJoin(spec.config), 3, routing))
+    spec = replace(spec, routing=choose_route(spec.compile(), 3, routing))
     tester = make_tester(spec)
 
     def late_rows(batch: naive.Push) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,15 +21,13 @@ from thetajoin.aggregate.spec import AggSpec, parse_aggregates
 from thetajoin.aggregate.state import State, merge
 from thetajoin.batch.keys import BytesKey, Int64, Key
 from thetajoin.engine.block import Block, orders_of
-from thetajoin.engine.call import JoinCall
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import as_given, storage_schema
 from thetajoin.engine.joiner import See, make_probe, seeing, sort_probes
-from thetajoin.engine.layout import parse_how
-from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.options import Options
 from thetajoin.engine.parts import OTHER, SIDES, Part, Side, View
 from thetajoin.engine.rows import KeyedBatch, PartRows, Rows32
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
 from thetajoin.engine.static import StaticJoin
 from thetajoin.engine.step import Meeting, Step
@@ -44,9 +41,8 @@ from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.limits import limits
 from thetajoin.predicate import condition_text
 from thetajoin.registry import AUTO, PO_JOIN
-from thetajoin.window.windows import CountWindow, FullHistory, Window
+from thetajoin.window.windows import CountWindow
 
-AggHow = Literal["inner", "left"]
 # Segments a window's rows are in, at least: totals of a large one cost little more than of a small.
 # Units on Spark have more, because what they merge they must also write to files again.
 SEGMENTS = 2
@@ -58,75 +54,57 @@ PIECE_SLIDES, MOST_PIECES = 4, 256
 
 
 @dataclass(frozen=True)
-class AggConfig:
-    """Everything a query is made of but its rows."""
+class TotalsJoin:
+    """Totals of a join of two schemas, which have no more columns than it needs."""
 
-    on: Any
+    spec: JoinSpec
     left_schema: pa.Schema
     right_schema: pa.Schema
-    group_by: Any = ()
-    aggs: Any = None
-    window: Window = field(default_factory=FullHistory)
-    order_by: tuple[str, str] | None = None
-    self_join: bool = False
-    options: Options = field(default_factory=Options)
-    how: AggHow = "inner"
-    nearest: Nearest | None = None
-
-    def __post_init__(self) -> None:
-        if self.options.index not in (AUTO, PO_JOIN):
-            raise OptionError(
-                f"index={self.options.index!r}: aggregates are answered by {PO_JOIN} segments only"
-            )
-        object.__setattr__(self, "options", replace(self.options, index=PO_JOIN))
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to a worker, which compiles the query itself."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
-    def of(
-        cls, call: JoinCall, left: pa.Schema, right: pa.Schema, *, streaming: bool = False
-    ) -> AggConfig:
-        """The query over two schemas that a call asks for, over the columns that it needs."""
-        group_by = call.group_by
-        return cls(
-            None if call.on is None and call.nearest is not None else condition_text(call.on),
-            left,
-            right,
-            dict(group_by) if isinstance(group_by, dict) else group_by,
-            call.aggs,
-            window=call.checked_window(streaming=streaming),
-            order_by=call.order(),
-            self_join=call.self_join,
-            options=Options.parse(call.options),
-            how=_agg_how(call.how),
-            nearest=call.nearest,
-        ).pruned()
+    def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> TotalsJoin:
+        """The totals that a call asks for over two schemas, without the columns it can spare."""
+        index = Options.parse(spec.options).index
+        if index not in (AUTO, PO_JOIN):
+            raise OptionError(
+                f"index={index!r}: aggregates are answered by {PO_JOIN} segments only"
+            )
+        groups = spec.group_by
+        spec = replace(
+            spec,
+            on=None if spec.on is None and spec.nearest is not None else condition_text(spec.on),
+            group_by=dict(groups) if isinstance(groups, dict) else groups,
+            options={**spec.options, "index": PO_JOIN},
+        )
+        return cls(spec, left, right).pruned()
 
     @cached_property
-    def spec(self) -> AggSpec:
+    def aggregates(self) -> AggSpec:
         """Groups and aggregates, checked."""
         schemas = (storage_schema(s) for s in (self.left_schema, self.right_schema))
-        spec = parse_aggregates(self.group_by, self.aggs, *schemas)
-        return spec.with_left_groups() if self.how == "left" else spec
+        found = parse_aggregates(self.spec.group_by, self.spec.aggs, *schemas)
+        return found.with_left_groups() if self.spec.how == "left" else found
 
-    def pruned(self) -> AggConfig:
+    def pruned(self) -> TotalsJoin:
         """The same over the columns that matter; every mistake is reported here.
 
         Both sides of a self-join are the same rows, so they keep the same columns.
         """
-        spec, join = self.spec, self.join
+        aggregates, join = self.aggregates, self.join
         needed: dict[Side, set[str]] = {}
         for side in SIDES:
             # The condition is compiled again, with the parts that decide nothing.
             needed[side] = {*join.condition.given.columns(side), *join.needed(side)}
-            needed[side] |= spec.columns(side)
-            if self.order_by is not None:
-                needed[side].add(self.order_by[SIDES.index(side)])
-        if self.nearest is not None and self.nearest.order_by is not None:
-            needed["r"].add(self.nearest.order_by)
-        if self.self_join:
+            needed[side] |= aggregates.columns(side)
+            if self.spec.order_by is not None:
+                needed[side].add(self.spec.order_by[SIDES.index(side)])
+        if self.spec.nearest is not None and self.spec.nearest.order_by is not None:
+            needed["r"].add(self.spec.nearest.order_by)
+        if self.spec.self_join:
             needed = dict.fromkeys(SIDES, needed["l"] | needed["r"])
         schemas = [
             pa.schema([field for field in join.given[side] if field.name in needed[side]])
@@ -143,29 +121,18 @@ class AggConfig:
         suffix = "_right"
         while any(name + suffix in names for name in names):
             suffix += "_"
-        config = JoinConfig(
-            self.on,
-            self.left_schema,
-            self.right_schema,
-            window=self.window,
-            order_by=self.order_by,
-            suffix=suffix,
-            self_join=self.self_join,
-            nearest=self.nearest,
-            options=self.options,
-            segments=SEGMENTS,
-        )
-        return CompiledJoin(config)
+        plain = replace(self.spec, how="inner", suffix=suffix, group_by=(), aggs=None)
+        return CompiledJoin(plain, self.left_schema, self.right_schema, SEGMENTS)
 
     def totals(self, left: pa.RecordBatch, right: pa.RecordBatch) -> State:
         """The totals of two tables' matches."""
-        if self.nearest is not None:
-            return nearest_totals(self.join, self.spec, left, right)
+        if self.spec.nearest is not None:
+            return nearest_totals(self.join, self.aggregates, left, right)
         return self.aggregator().run(left, right)
 
     def aggregator(self) -> Aggregator:
         """Ready for rows of these schemas."""
-        return Aggregator(JoinState(self.join), self.spec)
+        return Aggregator(JoinState(self.join), self.aggregates)
 
 
 @dataclass(frozen=True)
@@ -261,9 +228,8 @@ class Aggregator:
         The rows of such a piece see each other, and few different ranges of the rows before it, so
         that their arrival is not one more order to decide by (see `Step.meetings`).
         """
-        config = self.join.config
-        window = config.window
-        if not config.self_join or not isinstance(window, CountWindow):
+        window = self.join.window
+        if not self.join.spec.self_join or not isinstance(window, CountWindow):
             return None
         if rows.num_rows <= window.size:
             return None
@@ -453,15 +419,6 @@ class Aggregator:
         if self._pool is None or self._pool_process != os.getpid():
             self._pool, self._pool_process = ThreadPoolExecutor(threads), os.getpid()
         return Mapper(self._pool, threads)
-
-
-def _agg_how(how: str) -> AggHow:
-    """How unmatched left rows are taken; other kinds of join have no groups for theirs."""
-    with suppress(OptionError):
-        known = parse_how(how)
-        if known == "inner" or known == "left":
-            return known
-    raise OptionError(f"how={how!r}: aggregates over a join take how='inner' or how='left'")
 
 
 def _across(spec: AggSpec) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,20 +11,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.aggregate.groups import group_rows
-from thetajoin.aggregate.run import AggConfig
+from thetajoin.aggregate.run import TotalsJoin
 from thetajoin.aggregate.state import State, merge, result
 from thetajoin.batch.keys import Int64
 from thetajoin.engine import snapshot as snapshots
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.intake import all_taken_in, conform
 from thetajoin.engine.parts import Side
 from thetajoin.engine.restore import check_pending, read, refusing
 from thetajoin.engine.serial import atomic, serial
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
 from thetajoin.engine.stream import LESS
 from thetajoin.errors import SnapshotError, enough_memory
 from thetajoin.kernels.threads import new_lock
-from thetajoin.window.windows import Window, window_from_dict
+from thetajoin.window.windows import Window
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,14 @@ class StreamAggregate:
         **options: Any,
     ) -> None:
         """Check everything that can be checked without rows."""
+        spec = JoinSpec.of(on, how, window, order_by, group_by=group_by, aggs=aggs, options=options)
+        self._begin(spec, left_schema, right_schema)
+
+    def _begin(self, spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> None:
         self._lock = new_lock(self)
-        self._given: dict[Side, pa.Schema] = {"l": left_schema, "r": right_schema}
-        call = JoinCall(on, how, window, order_by, group_by=group_by, aggs=aggs, options=options)
-        self._config = AggConfig.of(call, left_schema, right_schema, streaming=True)
-        self._aggregator = self._config.aggregator()
+        self._given: dict[Side, pa.Schema] = {"l": left, "r": right}
+        self._query = TotalsJoin.of(spec.for_stream(), left, right)
+        self._aggregator = self._query.aggregator()
         self._now = _Now(self._aggregator.state, State.nothing(self._aggregator.spec))
 
     @atomic
@@ -102,7 +105,7 @@ class StreamAggregate:
 
     def _needed(self, batch: pa.RecordBatch, side: Any) -> pa.RecordBatch:
         whole = conform(batch, self._given[side], side)
-        schema = self._config.left_schema if side == "l" else self._config.right_schema
+        schema = self._query.left_schema if side == "l" else self._query.right_schema
         return whole.select(schema.names)
 
     @atomic
@@ -124,17 +127,8 @@ class StreamAggregate:
     @enough_memory(LESS)
     def snapshot(self) -> bytes:
         """The whole state as bytes that `restore` reads; no pickle."""
-        config = self._config
         saved = snapshots.Saved(
-            config={
-                "on": config.on,
-                "how": config.how,
-                "group_by": config.group_by,
-                "aggs": dict(config.aggs),
-                "window": config.window.to_dict(),
-                "order_by": config.order_by,
-                "options": asdict(config.options),
-            },
+            spec=self._query.spec,
             schemas={"left": self._given["l"], "right": self._given["r"]},
             early=[],
             pending=[self._now.totals.to_batch()],
@@ -146,22 +140,12 @@ class StreamAggregate:
         """The operator that `snapshot` saved; it goes on exactly where that one stood."""
         with refusing():
             saved, fill = read(data)
-            config = saved.config
-            if "aggs" not in config:
+            if saved.spec.aggs is None:
                 raise SnapshotError(
                     "this is the snapshot of a StreamJoin, not of a StreamAggregate"
                 )
-            stream = cls(
-                config["on"],
-                how=config.get("how", "inner"),  # older snapshots are of inner joins
-                aggs=config["aggs"],
-                group_by=config["group_by"],
-                window=window_from_dict(config["window"]),
-                order_by=config["order_by"],
-                left_schema=saved.schemas["left"],
-                right_schema=saved.schemas["right"],
-                **config["options"],
-            )
+            stream = cls.__new__(cls)
+            stream._begin(saved.spec, saved.schemas["left"], saved.schemas["right"])
             fill(stream._now.join)
             (totals,) = saved.pending
             check_pending([totals], stream._now.totals.to_batch().schema)

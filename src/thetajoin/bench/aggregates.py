@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,20 +77,20 @@ class _Window:
 
     def __init__(self, rows: int, new: int, matches: float, aggs: dict[str, str]) -> None:
         import thetajoin as tj
-        from thetajoin.aggregate.run import AggConfig
-        from thetajoin.engine.compiled import CompiledJoin, JoinConfig
-        from thetajoin.engine.options import Options
+        from thetajoin.aggregate.run import TotalsJoin
+        from thetajoin.engine.compiled import CompiledJoin
+        from thetajoin.engine.spec import JoinSpec
         from thetajoin.engine.state import JoinState
 
         self._shape, self._seed, self._new = (rows, matches), 100, new
         stored = correlated(rows, rows, matches, 7)
-        options = Options(threads=1, merge="inline")
+        options = {"threads": 1, "merge": "inline"}
         window = tj.CountWindow(rows)
         schemas = stored.schema, stored.schema
-        listing = JoinConfig(Q1, *schemas, window=window, options=options)
-        self.listing = JoinState(CompiledJoin(listing))
-        config = AggConfig(Q1, *schemas, "l.id", aggs, window=window, options=options)
-        self.totals = config.aggregator()
+        spec = JoinSpec(Q1, window=window, options=options)
+        self.listing = JoinState(CompiledJoin(spec, *schemas))
+        counted = replace(spec, group_by="l.id", aggs=aggs)
+        self.totals = TotalsJoin(counted, *schemas).aggregator()
         step = rows // 10
         for start in range(0, rows, step):
             batch = stored.slice(start, step).combine_chunks().to_batches()[0]

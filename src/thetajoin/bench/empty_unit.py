@@ -29,9 +29,8 @@ class EmptyUnit(JoinUnit):
     """Reads what it is sent, keeps a number, emits nothing."""
 
     def _step(self, unit: int, blobs: dict[int, list[bytes]], timers: Any) -> Iterator[Any]:
-        config = self._spec.config
-        order_by = config.order_by or (None, None)
-        schemas = config.left_schema, config.right_schema
+        order_by = self._spec.join.order_by or (None, None)
+        schemas = self._spec.schema("left"), self._spec.schema("right")
         sides = [unpack_ordered(blobs[at], schemas[at], order_by[at]) for at in (0, 1)]
         saved = self._description.get()
         rows = sum(side.num_rows for side in sides)

@@ -76,8 +76,8 @@ EQUIVALENTS = frozenset(
         _Same(
             _STATE,
             "JoinState.commit",
-            'if side == "l" or not self.join.config.self_join:',
-            "if (side != 'l') or not self.join.config.self_join:",
+            'if side == "l" or not self.join.spec.self_join:',
+            "if (side != 'l') or not self.join.spec.self_join:",
         ),
         # Blocks are in order of arrival: those after the first that stays have nothing to give.
         _Same(_STATE, "JoinState._leave_count_window", "break", "pass"),

@@ -24,7 +24,8 @@ import pyarrow as pa
 import thetajoin as tj
 from thetajoin.bench.data import correlated, independent
 from thetajoin.bench.peers import Q1
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.planner.route_plan import Routing, choose_route
 from thetajoin.routes.matrix import Grid
 
@@ -165,9 +166,9 @@ class Cluster:
         from thetajoin.spark.unit import JoinUnit
         from thetajoin.spark.unit_spec import UnitSpec
 
-        config = JoinConfig(self.on, *self.schemas)
-        self.plan = choose_route(CompiledJoin(config), self.units, self.routing)
-        self.spec = UnitSpec.of(config, {}, units=self.units, routing=self.plan)
+        spec = JoinSpec(self.on)
+        self.plan = choose_route(CompiledJoin(spec, *self.schemas), self.units, self.routing)
+        self.spec = UnitSpec.of(spec, *self.schemas, units=self.units, routing=self.plan)
         self._states, self._unit = _States(), JoinUnit(self.spec)
         self._unit.init(self._states)
         self.places = self.plan.all_places(self.units)
@@ -210,7 +211,7 @@ class Cluster:
         if not self.plan.meets:
             sent[:] = left.num_rows + right.num_rows
             return sent
-        join = CompiledJoin(self.spec.config)
+        join = self.spec.compile()
         route = self.plan.route(join, self.units)
         for side, table in (("l", left), ("r", right)):
             for batch in table.combine_chunks().to_batches():

@@ -253,7 +253,7 @@ def _work(cores: int, scale: float) -> dict[str, Any]:
     What does not become less with more units is what keeps a large cluster from being faster.
     """
     import thetajoin as tj
-    from thetajoin.engine.compiled import JoinConfig
+    from thetajoin.engine.spec import JoinSpec
     from thetajoin.spark.unit_spec import UnitSpec
 
     window, rows = int(WINDOW * scale), int(BATCH * scale) // 2
@@ -263,8 +263,8 @@ def _work(cores: int, scale: float) -> dict[str, Any]:
         return made.combine_chunks().to_batches()[0]
 
     schema = batch(1, 0).schema
-    config = JoinConfig(Q1, schema, schema, window=tj.CountWindow(window), order_by=("id", "id"))
-    specs = {number: UnitSpec.of(config, {}, units=number) for number in (1, 2, 4, 8)}
+    join = JoinSpec(Q1, window=tj.CountWindow(window), order_by=("id", "id"))
+    specs = {number: UnitSpec.of(join, schema, schema, units=number) for number in (1, 2, 4, 8)}
     units = {number: [spec.state(u) for u in range(number)] for number, spec in specs.items()}
     taken: dict[int, list[list[float]]] = {number: [] for number in units}
     fill = _fill(window, 2 * rows)

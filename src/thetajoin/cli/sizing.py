@@ -10,8 +10,8 @@ from thetajoin.batch.files import find_files
 from thetajoin.cli.files import read_table
 from thetajoin.cli.jobs import Job, SourceSpec
 from thetajoin.cli.terminal import say, screen, working
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError
 from thetajoin.planner.route_plan import DEFAULT_UNITS
 from thetajoin.planner.sizing import SAMPLE, parse_rate, sized
@@ -30,9 +30,9 @@ def explain_size(job: Job, rate: str) -> None:
             raise OptionError("--rate is for a query that is one join of two tables")
         tell("measuring")
         plan = call.explain() if "nearest" not in call.arguments else None
-        asked = JoinCall(**call.arguments, self_join=call.self_join)
+        asked = JoinSpec.of(**call.arguments, self_join=call.self_join)
         left, right = call.left.table, call.right.table
-        join = CompiledJoin(asked.config(left.schema, right.schema, streaming=True))
+        join = CompiledJoin(asked.for_stream(), left.schema, right.schema)
         found = sized(
             join, left, right, rows_a_second, units=DEFAULT_UNITS, delay=_longest_delay(job)
         )

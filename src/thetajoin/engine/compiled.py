@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -12,7 +12,6 @@ from thetajoin.batch.keys import Int64
 from thetajoin.engine.intake import Clock, Ordering, check_schema, conform, storage_schema, stored
 from thetajoin.engine.joiner import Joiner
 from thetajoin.engine.layout import How, Layout, preserves
-from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.options import Options
 from thetajoin.engine.parts import (
     SIDES,
@@ -22,57 +21,48 @@ from thetajoin.engine.parts import (
     time_difference,
 )
 from thetajoin.engine.rows import KeyedBatch, make_batch
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.errors import SchemaError
 from thetajoin.predicate import Comparison, compile_condition, no_condition
 from thetajoin.registry import AUTO, PO_JOIN, check_suits, live_store
 from thetajoin.window.chain import SEGMENTS
-from thetajoin.window.windows import CountWindow, FullHistory, Window
-
-
-@dataclass(frozen=True)
-class JoinConfig:
-    """Everything a join is made of but its rows."""
-
-    on: Any
-    left_schema: pa.Schema
-    right_schema: pa.Schema
-    how: How = "inner"
-    window: Window = field(default_factory=FullHistory)
-    order_by: tuple[str, str] | None = None
-    suffix: str = "_right"
-    self_join: bool = False
-    nearest: Nearest | None = None
-    options: Options = field(default_factory=Options)
-    segments: int = SEGMENTS
-    indicator: str | None = None
+from thetajoin.window.windows import CountWindow, FullHistory
 
 
 class CompiledJoin:
     """A join of two schemas, ready for rows.
 
+    spec: what it is. window, options: the spec's, as they are checked and with what goes for none.
     given: the inputs' schemas. schemas: those that rows are kept in. parts: the condition's
     conjunctions as keys and intervals. clock: event time under a time window. ordering: of rows
     inside a micro-batch.
     """
 
-    def __init__(self, config: JoinConfig) -> None:
-        """Compile the condition against both schemas; every mistake in it is reported here."""
-        self.config = config
-        self.given: dict[Side, pa.Schema] = {"l": config.left_schema, "r": config.right_schema}
+    def __init__(
+        self, spec: JoinSpec, left: pa.Schema, right: pa.Schema, segments: int = SEGMENTS
+    ) -> None:
+        """Compile the condition against both schemas; every mistake in it is reported here.
+
+        segments: how many a window's rows are in, at least.
+        """
+        self.spec, self._segments = spec, segments
+        self.window = FullHistory() if spec.window is None else spec.window
+        self.options = Options.parse(spec.options)
+        self.given: dict[Side, pa.Schema] = {"l": left, "r": right}
         for side in SIDES:
             check_schema(self.given[side], side)
         self.schemas = {side: storage_schema(self.given[side]) for side in SIDES}
         schemas = self.schemas["l"], self.schemas["r"]
         self.layout = Layout(
-            self.given["l"], self.given["r"], config.how, config.suffix, config.indicator
+            self.given["l"], self.given["r"], spec.how, spec.suffix, spec.indicator
         )
-        self.near_key = None if config.nearest is None else config.nearest.near_key(*schemas)
-        if config.on is None and self.near_key is not None:
+        self.near_key = None if spec.nearest is None else spec.nearest.near_key(*schemas)
+        if spec.on is None and self.near_key is not None:
             self.condition = no_condition()
         else:
-            self.condition = compile_condition(config.on, *schemas)
-        time = time_difference(config.window, *schemas)
+            self.condition = compile_condition(spec.on, *schemas)
+        time = time_difference(self.window, *schemas)
         self.clock = None if time is None else Clock.of(time)
         if self.clock is not None and self.near_key is not None:
             reach = self.near_key.reach
@@ -80,15 +70,20 @@ class CompiledJoin:
         self.parts = compile_parts(self.condition, time, self.near_key)
         self.layout = self.layout.with_alike(self.parts, *schemas)
         self.ordering = Ordering(self._order_columns())
-        options = config.options
+        options = self.options
         shapes = [part.views[side].shape for part in self.parts for side in SIDES]
         check_suits(options.index, shapes, self.condition.sql)
         self.joiner = Joiner(
-            self.parts, self.layout, options.chunk_rows, options.workers, config.how != "inner"
+            self.parts, self.layout, options.chunk_rows, options.workers, spec.how != "inner"
         )
 
+    def spec_with_text(self) -> JoinSpec:
+        """The spec with the condition as text, as a snapshot holds it."""
+        on = None if self.spec.on is None else self.condition.sql
+        return replace(self.spec, on=on)
+
     def _order_columns(self) -> Comparison | None:
-        names = self.config.order_by
+        names = self.spec.order_by
         if names is None:
             return None
         for side, name in zip(SIDES, names, strict=True):
@@ -102,7 +97,7 @@ class CompiledJoin:
     @property
     def is_ordered(self) -> bool:
         """Whether it matters which of two rows came first."""
-        return isinstance(self.config.window, CountWindow) or self.config.self_join
+        return isinstance(self.window, CountWindow) or self.spec.self_join
 
     @property
     def keeps(self) -> How:
@@ -110,11 +105,11 @@ class CompiledJoin:
 
         A left row of a nearest match waits until it is known what it is nearest to.
         """
-        return self.config.how if self.near_key is None else "left"
+        return self.spec.how if self.near_key is None else "left"
 
     def gives_unmatched(self, side: Side) -> bool:
         """Whether rows of a side come out where they match nothing."""
-        return self.config.how != "semi" and preserves(self.config.how, side)
+        return self.spec.how != "semi" and preserves(self.spec.how, side)
 
     def needed(self, side: Side) -> list[str]:
         """Columns of a side that keys, filters and checks of pairs are made from."""
@@ -145,7 +140,7 @@ class CompiledJoin:
         self, side: Side, index: str | None = None, parameters: Mapping[str, Any] | None = None
     ) -> Store:
         """An empty store for one side's rows, under the index asked for or another."""
-        window, options = self.config.window, self.config.options
+        window, options = self.window, self.options
         if index is None:
             index, parameters = options.index, options.index_options
         config = StoreConfig(
@@ -154,7 +149,7 @@ class CompiledJoin:
             bounded=not isinstance(window, FullHistory),
             preserved=preserves(self.keeps, side),
             indexed=self.near_key is None or side == "r",
-            segments=self.config.segments,
+            segments=self._segments,
             index=index,
             index_options=tuple(sorted((parameters or {}).items())),
             window_rows=window.size if isinstance(window, CountWindow) else None,

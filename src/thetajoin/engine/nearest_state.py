@@ -71,7 +71,7 @@ class NearestTable:
             return list(pool.map(self._matched, [left.slice(a, b - a) for a, b in pairwise(cuts)]))
 
     def _matched(self, left: pa.RecordBatch) -> pa.RecordBatch:
-        layout, how, right = self._join.layout, self._join.config.how, self.rows
+        layout, how, right = self._join.layout, self._join.spec.how, self.rows
         batch = self._join.keyed(left, "l")
         found = self.find(batch)
         counts = np.bincount(found.left, minlength=len(batch))
@@ -118,8 +118,8 @@ class HeldNearest:
 
 def _in_order(join: CompiledJoin, right: pa.RecordBatch) -> pa.RecordBatch:
     """Right rows in the order that decides between those at equal distance."""
-    assert join.config.nearest is not None
-    name = join.config.nearest.order_by
+    assert join.spec.nearest is not None
+    name = join.spec.nearest.order_by
     if name is None:
         return right
     column = join.taken_in(right, "r").column(name)
@@ -192,10 +192,10 @@ class NearestState(JoinState):
 
     def _final(self, found: Neighbours, times: NDArray[np.int64], instant: int) -> Flags:
         """Left rows that have as many matches as wanted, all nearer than any row to come."""
-        nearest = self.join.config.nearest
+        nearest = self.join.spec.nearest
         assert nearest is not None
         counts = np.bincount(found.left, minlength=len(times))
-        if self.join.config.how == "semi":
+        if self.join.spec.how == "semi":
             return counts > 0
         matched = np.empty(len(found), np.int64)
         for place, block in enumerate(self.stores["r"].blocks()):
@@ -210,7 +210,7 @@ class NearestState(JoinState):
         self, left: pa.RecordBatch, found: Neighbours, known: Flags
     ) -> Iterator[pa.RecordBatch]:
         """Rows to give out for left rows of which everything is known."""
-        how = self.join.config.how
+        how = self.join.spec.how
         matched = np.bincount(found.left, minlength=left.num_rows) > 0
         self.counters.pairs += len(found)
         if how in ("inner", "left"):
@@ -229,6 +229,6 @@ class NearestState(JoinState):
             yield self.join.layout.single("l", left, rows[a:b])
 
     def _chunks(self, rows: int) -> Iterator[tuple[int, int]]:
-        step = self.join.config.options.chunk_rows
+        step = self.join.options.chunk_rows
         for start in range(0, rows, step):
             yield start, start + step

@@ -101,11 +101,11 @@ class NearestFinder:
         in_order: bool = False,
         threads: int | None = None,
     ) -> None:
-        assert join.config.nearest is not None
+        assert join.spec.nearest is not None
         assert join.near_key is not None
         self._join, self._blocks = join, blocks
         self._threads = join.joiner.threads if threads is None else threads
-        self._nearest: Nearest = join.config.nearest
+        self._nearest: Nearest = join.spec.nearest
         if join.layout.only_left:  # any match will do
             self._nearest = replace(self._nearest, k=1, ties="first", order_by=None)
         self._order_by = None if in_order else self._nearest.order_by
@@ -181,7 +181,7 @@ class NearestFinder:
     def _passing(self, batch: KeyedBatch, found: _Candidates) -> NDArray[np.intp]:
         """Candidates whose pairs satisfy what could not be made into keys."""
         kept = [np.zeros(0, np.intp)]
-        step = self._join.config.options.chunk_rows
+        step = self._join.options.chunk_rows
         for number, part in enumerate(self._join.parts):
             for place, block in enumerate(self._blocks):
                 mine = np.flatnonzero((found.part == number) & (found.block == place))
@@ -267,7 +267,7 @@ class NearestFinder:
         view = self._join.parts[number].views["r"]
         probe = make_probe(view, rows, None)
         wanted = Wanted(min(k, index.size), ties, self._is_float)
-        room = self._join.config.options.chunk_rows
+        room = self._join.options.chunk_rows
         direction = self._nearest.direction
         own = _own_keys(view, rows)
         for probes, positions in nearest_rows(index, probe, own, direction, wanted, room):

@@ -28,7 +28,7 @@ def join_tables(
     join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
 ) -> Generator[pa.RecordBatch, None, None]:
     """The result of a join of two tables, in batches of bounded size."""
-    window, index = join.config.window, join.config.options.index
+    window, index = join.window, join.options.index
     if isinstance(window, CountWindow) or index != PO_JOIN:
         state = JoinState(join)
         yield from state.run(left, right, last=True)
@@ -41,7 +41,7 @@ class _OneShot:
     """Both tables, keyed once, and which of their rows have found a match."""
 
     def __init__(self, join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
-        self._join, self._how = join, join.config.how
+        self._join, self._how = join, join.spec.how
         given = {"l": left, "r": right}
         with mapper_of(join, left.num_rows + right.num_rows) as mapper:
             keyed = mapper(lambda side: join.keyed(given[side], side), SIDES)
@@ -83,7 +83,7 @@ class _OneShot:
         block = self._block(look)
         once = not want_pairs and probing == "l"
         see = None
-        if self._join.config.self_join:  # no row with itself
+        if self._join.spec.self_join:  # no row with itself
             see = See(None, None, np.arange(len(batch)))
         yield from joiner.probe(batch, probing, [block], see, once=once, want_output=want_pairs)
 
@@ -92,7 +92,7 @@ class _OneShot:
         view, table = look.part.views[look.stored], self._batches[look.stored].table
         batch = KeyedBatch(table, (look.rows[look.stored],))
         args = Arrivals.dense(0, len(batch)), batch, [view.shape], [view.stored]
-        few = len(batch) <= self._join.config.options.head_rows // 2
+        few = len(batch) <= self._join.options.head_rows // 2
         many_probes = len(look.rows[OTHER[look.stored]]) >= limits.sorted_probes
         if view.shape.run and many_probes:  # an equality that many look up
             few = False
@@ -103,7 +103,7 @@ class _OneShot:
 
     def _alone(self) -> Iterator[pa.RecordBatch]:
         """Rows of preserved sides that matched nothing; those that did, of a semi join."""
-        step = self._join.config.options.chunk_rows
+        step = self._join.options.chunk_rows
         for side in SIDES:
             if side not in self._matched:
                 continue

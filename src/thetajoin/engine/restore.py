@@ -24,6 +24,7 @@ from thetajoin.engine.intake import NAMES, conform
 from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.snapshot import DIGEST, HEADER, MAGIC, VERSION, Saved
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import Counters, JoinState
 from thetajoin.errors import SnapshotError
 from thetajoin.index.arrivals import Arrivals
@@ -55,7 +56,7 @@ def read(data: Any) -> tuple[Saved, Callable[[JoinState], None]]:
     header, reader = _open(data)
     schemas = _the(header, "schemas", dict)
     saved = Saved(
-        config=_config(_the(header, "config", dict)),
+        spec=_spec(_the(header, "config", dict)),
         schemas={name: _schema(schemas, name) for name in ("left", "right")},
         early=[],
         pending=[reader.get(at) for at in _the(header, "owed", list)],
@@ -154,8 +155,8 @@ def _sound(batch: pa.RecordBatch) -> None:
         column.validate(full=True)
 
 
-def _config(config: dict[str, Any]) -> dict[str, Any]:
-    """What the join is made of; its values are checked where they are used."""
+def _spec(config: dict[str, Any]) -> JoinSpec:
+    """What the join is made of; what depends on columns is checked where it is used."""
     _the(config, "on", str)
     _the(config, "window", dict)
     options = _the(config, "options", dict)
@@ -164,7 +165,7 @@ def _config(config: dict[str, Any]) -> dict[str, Any]:
     order_by = config.get("order_by")
     if order_by is not None:
         config["order_by"] = tuple(_the(config, "order_by", list))
-    return config
+    return JoinSpec.from_dict(config)
 
 
 def _schema(schemas: dict[str, Any], name: str) -> pa.Schema | None:

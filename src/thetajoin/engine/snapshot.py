@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from thetajoin import __version__
 from thetajoin.engine.parts import SIDES
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
 from thetajoin.ipc import schema_to_bytes, to_ipc
 
@@ -31,7 +32,7 @@ HEADER = struct.Struct(">HQ")
 class Saved:
     """What a snapshot holds beside the stored rows."""
 
-    config: dict[str, Any]
+    spec: JoinSpec
     schemas: dict[str, pa.Schema | None]
     early: list[tuple[str, Any]]
     pending: list[pa.RecordBatch]
@@ -53,7 +54,7 @@ def write(saved: Saved, state: JoinState | None) -> bytes:
     writer = _Writer()
     header: dict[str, Any] = {
         "written_by": {"thetajoin": __version__},
-        "config": saved.config,
+        "config": saved.spec.to_dict(),
         "schemas": {
             name: None if s is None else base64.b64encode(schema_to_bytes(s)).decode()
             for name, s in saved.schemas.items()

@@ -68,7 +68,7 @@ class JoinState:
         self.keeps_late = False
         self.dropped: dict[Side, list[pa.RecordBatch]] = {side: [] for side in SIDES}
         self.stores = {side: join.new_store(side) for side in SIDES}
-        self._tune = None if join.config.options.index == PO_JOIN else tuner(join)
+        self._tune = None if join.options.index == PO_JOIN else tuner(join)
 
     def copy(self) -> JoinState:
         """A state that goes its own way: nothing it does changes this one. O(segments)."""
@@ -177,7 +177,7 @@ class JoinState:
         if side not in self.share.stored_in_part or side in self.share.probed_in_part:
             return batch, Arrivals.dense(first, len(batch))
         # Rows of a self-join are stored once, to be found in both roles.
-        role: Side = "l" if self.join.config.self_join else side
+        role: Side = "l" if self.join.spec.self_join else side
         mine = self.share.stored(self.join.parts[0], batches, role, first)
         kept = batch.where(mine)
         if not len(kept) or not self.join.is_ordered:
@@ -189,7 +189,7 @@ class JoinState:
         last, sort = probes is not None, probes is not None and probes >= limits.sorted_probes
         store, times = self.stores[side], self.join.times(batch.table, side)
         # Nothing probes a table's left rows, but where they are seen by when they came.
-        if last and side == "l" and not isinstance(self.join.config.window, CountWindow):
+        if last and side == "l" and not isinstance(self.join.window, CountWindow):
             settled = np.zeros(len(batch), np.bool_) if store.config.preserved else None
             return Block(numbers, batch.table, [], settled, times)
         with mapper_of(self.join, len(batch)) as mapper:
@@ -199,7 +199,7 @@ class JoinState:
         """The output that a step's rows cause; they are stored when this is exhausted."""
         marks: dict[object, Flags] = {}
         pairs = 0
-        want_output = self.join.config.how not in ("semi", "anti")
+        want_output = self.join.spec.how not in ("semi", "anti")
         for meeting in step.meetings():
             side = meeting.side
             once = not want_output and side == "l"
@@ -219,7 +219,7 @@ class JoinState:
     ) -> pa.RecordBatch | None:
         """Mark what has found a match; the rows to give out for it."""
         new_left: tuple[Block, NDArray[np.int32]] | None = None
-        semi = self.join.config.how == "semi"
+        semi = self.join.spec.how == "semi"
         probing = side, step.arrivals[side].block, found.probe_rows
         for of, block, rows in (probing, (OTHER[side], found.block, found.stored_rows)):
             if block.settled is None:
@@ -256,7 +256,7 @@ class JoinState:
     def _give_alone(
         self, side: Side, block: Block, rows: NDArray[np.intp]
     ) -> Iterator[pa.RecordBatch]:
-        step = self.join.config.options.chunk_rows
+        step = self.join.options.chunk_rows
         for start in range(0, len(rows), step):
             chunk = rows[start : start + step].astype(np.int32)
             self.counters.unmatched += len(chunk)
@@ -276,13 +276,13 @@ class JoinState:
             self.stores[side].add(arrival.block, arrival.arrived)
             if self._tune is not None:
                 self._tune(self, side, len(arrival.kept))
-            if side == "l" or not self.join.config.self_join:
+            if side == "l" or not self.join.spec.self_join:
                 self.counters.late_rows += arrival.late
                 self.counters.null_times += arrival.null_times
                 if arrival.dropped is not None:
                     self.dropped[side].append(arrival.dropped)
         self.counters.pairs += pairs
-        window = self.join.config.window
+        window = self.join.window
         if not isinstance(window, CountWindow):
             return iter(())
         for side in SIDES:
@@ -309,13 +309,13 @@ class JoinState:
 
     def expired(self, side: Side, last: int, newest: int | None) -> bool:
         """Whether rows up to an arrival number and an event time can be forgotten."""
-        window, clock = self.join.config.window, self.join.clock
+        window, clock = self.join.window, self.join.clock
         if isinstance(window, CountWindow):
             return last < window.first_visible(self.stores[side].count)
         if clock is None or self.watermark is None or newest is None:
             return False
         # A self-join's rows are kept once, for both roles.
-        roles = SIDES if self.join.config.self_join else (side,)
+        roles = SIDES if self.join.spec.self_join else (side,)
         return newest < self.watermark - max(clock.reach[role] for role in roles)
 
     def advance(self, watermark: Any) -> Iterator[pa.RecordBatch]:

@@ -26,7 +26,7 @@ class StaticJoin:
 
     def __init__(self, join: CompiledJoin, streaming: Side, table: pa.RecordBatch) -> None:
         """Index the table once."""
-        how, other = join.config.how, OTHER[streaming]
+        how, other = join.spec.how, OTHER[streaming]
         if join.near_key is not None and streaming == "r":
             raise OptionError(
                 "nearest with a stream on the right and a table on the left: a nearer row may "
@@ -39,7 +39,7 @@ class StaticJoin:
                 "the table's rows are unmatched would never be known; use "
                 f"{', '.join(ALLOWED[streaming])}"
             )
-        if isinstance(join.config.window, CountWindow):
+        if isinstance(join.window, CountWindow):
             raise WindowError(
                 "a CountWindow counts rows as they arrive, and a table has none that arrive: use "
                 "FullHistory() or a TimeWindow"
@@ -59,7 +59,7 @@ class StaticJoin:
 
     def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The output that a batch of the stream causes."""
-        join, side, how = self._join, self._side, self._join.config.how
+        join, side, how = self._join, self._side, self._join.spec.how
         if join.near_key is not None:
             yield from self._nearest.run(rows)
             return

@@ -78,7 +78,7 @@ class Step:
             yield self._meeting("l", [new["r"]])
             return
         sees = {side: self._sees(side) for side in SIDES}
-        if self.join.config.self_join and self._new_meet(sees):
+        if self.join.spec.self_join and self._new_meet(sees):
             yield from self._all_but_itself(sees)
             return
         met = {side: [new[OTHER[side]]] for side in SIDES}
@@ -108,8 +108,8 @@ class Step:
 
     def _sees(self, side: Side) -> See:
         """What a side's new rows may see where rows are taken in an order."""
-        window, arrival = self.join.config.window, self.arrivals[side]
-        if self.join.config.self_join:
+        window, arrival = self.join.window, self.arrivals[side]
+        if self.join.spec.self_join:
             seen = arrival.first + np.arange(len(arrival.batch))
         else:
             seen = self.stores[OTHER[side]].count + arrival.before

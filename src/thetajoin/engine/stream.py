@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from thetajoin.engine import snapshot as snapshots
-from thetajoin.engine.call import check_order, check_window, refuse_endless
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import all_taken_in, conform
-from thetajoin.engine.layout import How, HowName, check_indicator, check_suffix, parse_how
-from thetajoin.engine.nearest import (
-    Nearest,
-    nearest_condition,
-    nearest_from_dict,
-    nearest_how,
-    nearest_window,
-)
+from thetajoin.engine.layout import HowName, check_indicator
+from thetajoin.engine.nearest import Nearest, nearest_condition
 from thetajoin.engine.nearest_state import new_state
 from thetajoin.engine.options import Options
 from thetajoin.engine.parts import SIDES
 from thetajoin.engine.restore import check_pending, read, refusing
 from thetajoin.engine.serial import ForgottenError, atomic, serial
+from thetajoin.engine.spec import JoinSpec, check_window
 from thetajoin.engine.state import JoinState
-from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, WindowError, enough_memory
+from thetajoin.errors import (
+    OptionError,
+    SchemaError,
+    SnapshotError,
+    ThetaJoinError,
+    WindowError,
+    enough_memory,
+)
 from thetajoin.kernels.threads import new_lock
-from thetajoin.predicate import condition_text
-from thetajoin.window.windows import TimeWindow, Window, window_from_dict
+from thetajoin.window.windows import TimeWindow, Window
 
 LESS = "push fewer rows at a time, or choose a shorter window"
 
@@ -81,15 +81,6 @@ class _Now:
     state: JoinState | None = None
     pending: tuple[pa.RecordBatch, ...] = ()
     finished: bool = False
-
-
-def _check_keeps(keep_late: object, window: Window) -> bool:
-    """Whether late rows are to be kept; without event time there are none."""
-    if not isinstance(keep_late, bool):
-        raise OptionError(f"keep_late={keep_late!r}: must be True or False")
-    if keep_late and not isinstance(window, TimeWindow):
-        raise OptionError("keep_late=True needs a TimeWindow: without one, no row is ever late")
-    return keep_late
 
 
 def check_given_schema(schema: Any, name: str) -> pa.Schema | None:
@@ -150,17 +141,17 @@ class StreamJoin:
         **options: Any,
     ) -> None:
         """Check everything that can be checked without rows."""
-        self._begin(
+        spec = JoinSpec.of(
             on,
-            parse_how(how),
+            how,
             check_window(window),
-            check_order(order_by),
-            (left_schema, right_schema),
-            suffix,
-            options,
+            order_by,
+            suffix=suffix,
             indicator=indicator,
             keep_late=keep_late,
+            options=options,
         )
+        self._begin(spec, left_schema, right_schema)
 
     @classmethod
     def nearest(
@@ -218,44 +209,26 @@ class StreamJoin:
         >>> join.push().to_pydict()["bid"]
         [11]
         """
-        nearest = Nearest.of(key, direction, tolerance, k, ties, order_by)
-        join = cls.__new__(cls)
-        join._begin(
+        spec = JoinSpec.of(
             nearest_condition(by, on),
-            nearest_how(how),
-            nearest_window(check_window(window), nearest, streaming=True),
-            None,
-            (left_schema, right_schema),
-            suffix,
-            options,
-            nearest,
-            indicator,
-            keep_late,
+            how,
+            check_window(window),
+            nearest=Nearest.of(key, direction, tolerance, k, ties, order_by),
+            suffix=suffix,
+            indicator=indicator,
+            keep_late=keep_late,
+            options=options,
         )
+        join = cls.__new__(cls)
+        join._begin(spec, left_schema, right_schema)
         return join
 
-    def _begin(
-        self,
-        on: Any,
-        how: How,
-        window: Window,
-        order_by: tuple[str, str] | None,
-        schemas: tuple[pa.Schema | None, pa.Schema | None],
-        suffix: str,
-        options: Mapping[str, Any],
-        nearest: Nearest | None = None,
-        indicator: str | None = None,
-        keep_late: bool = False,
-    ) -> None:
+    def _begin(self, spec: JoinSpec, left: pa.Schema | None, right: pa.Schema | None) -> None:
         self._lock = new_lock(self)
-        self._on, self._how, self._window, self._order_by = on, how, window, order_by
-        self._nearest = nearest
-        self._keep_late = _check_keeps(keep_late, window)
-        refuse_endless(window, how)
-        self._suffix = check_suffix(suffix)
-        self._indicator = None if indicator is None else check_indicator(indicator, how, ())
-        self._options = Options.parse(options)
-        left, right = schemas
+        self._spec = spec.for_stream()
+        if spec.indicator is not None:
+            check_indicator(spec.indicator, spec.how, ())
+        Options.parse(spec.options)
         self._now = _Now(
             {"left": check_given_schema(left, "left"), "right": check_given_schema(right, "right")}
         )
@@ -268,20 +241,8 @@ class StreamJoin:
 
     def _opened(self, left: pa.Schema, right: pa.Schema) -> _Now:
         """The join as both schemas are known, with the output of what had to wait for that."""
-        config = JoinConfig(
-            self._on,
-            left,
-            right,
-            how=self._how,
-            window=self._window,
-            order_by=self._order_by,
-            suffix=self._suffix,
-            nearest=self._nearest,
-            options=self._options,
-            indicator=self._indicator,
-        )
-        state = new_state(CompiledJoin(config))
-        state.keeps_late = self._keep_late
+        state = new_state(CompiledJoin(self._spec, left, right))
+        state.keeps_late = self._spec.keep_late
         output: list[pa.RecordBatch] = []
         early = self._now.early
         for at, (what, value) in enumerate(early):
@@ -359,7 +320,7 @@ class StreamJoin:
                 number for a column of integers.
         """
         self._check_open()
-        if not isinstance(self._window, TimeWindow):
+        if not isinstance(self._spec.window, TimeWindow):
             raise WindowError("advance() moves event time: the join needs a TimeWindow for that")
         now = self._now
         if now.state is None:
@@ -386,7 +347,7 @@ class StreamJoin:
         >>> join.take_late().right.to_pydict()
         {'ts': [39], 'a': [5]}
         """
-        if not self._keep_late:
+        if not self._spec.keep_late:
             raise OptionError("late rows were not kept: make the join with keep_late=True")
         if self._state is None:
             schemas = (self._now.schemas[name] or pa.schema([]) for name in ("left", "right"))
@@ -417,9 +378,9 @@ class StreamJoin:
         early = self._now.early
         missing = "left" if self._now.schemas["left"] is None else "right"
         lefts = [batch for what, batch in early if what == "left"]
-        if self._how == "anti" and len(lefts) == len(early) and lefts:
+        if self._spec.how == "anti" and len(lefts) == len(early) and lefts:
             return pa.Table.from_batches(lefts)
-        if self._how in ("left", "right", "full", "anti") and early:
+        if self._spec.how in ("left", "right", "full", "anti") and early:
             raise SchemaError(
                 f"the {missing} input never came, so its columns are unknown: pass {missing}_schema"
             )
@@ -466,28 +427,12 @@ class StreamJoin:
         """
         self._check_open()
         saved = snapshots.Saved(
-            config={
-                "on": self._on_text(),
-                "how": self._how,
-                "window": self._window.to_dict(),
-                "order_by": self._order_by,
-                "suffix": self._suffix,
-                "nearest": None if self._nearest is None else self._nearest.to_dict(),
-                "indicator": self._indicator,
-                "keep_late": self._keep_late,
-                "options": asdict(self._options),
-            },
+            spec=self._spec if self._state is None else self._state.join.spec_with_text(),
             schemas=dict(self._now.schemas),
             early=list(self._now.early),
             pending=list(self._now.pending),
         )
         return snapshots.write(saved, self._state)
-
-    def _on_text(self) -> str:
-        """The condition as text; none where a nearest match has no further condition."""
-        if self._on is None:
-            return ""
-        return self._state.join.condition.sql if self._state else condition_text(self._on)
 
     @classmethod
     def restore(cls, data: bytes) -> StreamJoin:
@@ -501,21 +446,10 @@ class StreamJoin:
         """
         with refusing():
             saved, fill = read(data)
-            config = saved.config
-            nearest = config.get("nearest")
+            if saved.spec.aggs is not None:
+                raise SnapshotError("this is the snapshot of totals, not of a StreamJoin")
             join = cls.__new__(cls)
-            join._begin(
-                config["on"] or None,
-                parse_how(config["how"]),
-                window_from_dict(config["window"]),
-                check_order(config["order_by"]),
-                (saved.schemas["left"], saved.schemas["right"]),
-                config["suffix"],
-                config["options"],
-                None if nearest is None else nearest_from_dict(nearest),
-                config.get("indicator"),
-                config.get("keep_late", False),
-            )
+            join._begin(saved.spec, saved.schemas["left"], saved.schemas["right"])
             join._now = replace(join._now, early=tuple(saved.early), pending=tuple(saved.pending))
             if join._state is not None:
                 check_pending(saved.pending, join._state.join.layout.schema)

@@ -169,11 +169,11 @@ def explained(
     join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
 ) -> tuple[str, str | None]:
     """The structure for the right side's rows if both tables came as one batch, and why."""
-    asked = join.config.options.index
+    asked = join.options.index
     views = [part.views["r"] for part in join.parts]
     able = [name for name in NAMES if suits(name, [view.shape for view in views]) is None]
     rows = max(1, right.num_rows)
-    window = join.config.window
+    window = join.window
     held = min(rows, window.size) if isinstance(window, CountWindow) else rows
     reach, growing = 0.0, False
     if len(views) == 1 and left.num_rows and right.num_rows:

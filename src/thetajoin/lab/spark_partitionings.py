@@ -54,7 +54,7 @@ def the_comparison(compiled: CompiledJoin, name: str) -> Comparison:
         or source.differences
         or len(numbers) != 1
         or numbers[0].op not in OPERATORS
-        or compiled.config.how != "inner"
+        or compiled.spec.how != "inner"
         or compiled.clock is not None
     ):
         raise OptionError(

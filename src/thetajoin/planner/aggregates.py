@@ -92,4 +92,4 @@ def _way(aggregator: Aggregator, part: Part) -> WayPlan:
 def _orders(join: CompiledJoin, part: Part) -> int:
     """Sorted orders in which a probe asks for a range."""
     ordered = sum(not dim.equal for dim in part.views["r"].shape.dims)
-    return ordered + isinstance(join.config.window, CountWindow)
+    return ordered + isinstance(join.window, CountWindow)

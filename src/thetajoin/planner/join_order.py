@@ -13,8 +13,8 @@ from itertools import combinations
 
 import pyarrow as pa
 
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
-from thetajoin.engine.options import Options
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import ConditionError
 from thetajoin.planner.plan import make_plan
 from thetajoin.predicate import Expr
@@ -60,7 +60,7 @@ class Estimate:
         left, right = (qualified(self.samples[name], name) for name in (first, second))
         if not left.num_rows or not right.num_rows:
             return 0.0
-        compiled = CompiledJoin(JoinConfig(step.on(), left.schema, right.schema, options=Options()))
+        compiled = CompiledJoin(JoinSpec(step.on()), left.schema, right.schema)
         # A sample without a match says that there are few, not that there are none.
         least = 0.5 / (left.num_rows * right.num_rows)
         found = sum(part.selectivity for part in make_plan(compiled, left, right).parts)

@@ -125,8 +125,8 @@ def make_plan(compiled: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatc
     index, reason = explain_index(compiled, left, right)
     return Plan(
         condition=compiled.condition.sql,
-        how=compiled.config.how,
-        window=repr(compiled.config.window),
+        how=compiled.spec.how,
+        window=repr(compiled.window),
         index=index,
         index_reason=reason,
         threads=compiled.joiner.threads,
@@ -151,7 +151,7 @@ def _plan_part(
     part = compiled.parts[at]
     probes = make_batch(left, "l", (part,), []).parts[0]
     target = make_batch(right, "r", (part,), []).parts[0]
-    whole = not isinstance(compiled.config.window, CountWindow) and len(probes) and len(target)
+    whole = not isinstance(compiled.window, CountWindow) and len(probes) and len(target)
     plain = Look(part, "r", {"l": probes, "r": target})
     found = list(looks(part, probes, target)) if whole else [plain]
     kernel = "overlap" if len(found) > 1 else _kernel(found[0])

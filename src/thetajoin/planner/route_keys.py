@@ -103,7 +103,7 @@ class HashRoute:
         found = np.full(rows.num_rows, -1, np.int32)
         hashes = np.zeros(rows.num_rows, np.uint64)
         # A row of a self-join may be able to match in one role only; its key is the same in both.
-        roles: tuple[Side, ...] = SIDES if self.join.config.self_join else (side,)
+        roles: tuple[Side, ...] = SIDES if self.join.spec.self_join else (side,)
         for role in roles:
             for part, equal in zip(
                 parts if role == side else _keyed(self.join, rows, role), self._equal, strict=True

@@ -207,7 +207,6 @@ def choose_route(join: CompiledJoin, units: int, asked: object = None) -> Routin
 
 def _fitted(plan: Routing, join: CompiledJoin, units: int) -> Routing:
     """A routing made from a sample, if it suits the join that it is given to."""
-    config = join.config
     if plan.on is not None and plan.on != meaning_of(join):
         raise OptionError(
             f"this routing was made for another condition, {plan.on}: make one for "
@@ -227,12 +226,12 @@ def _fitted(plan: Routing, join: CompiledJoin, units: int) -> Routing:
     if not why and plan.older and join.keeps != "inner":
         why = "only an inner join can have its routing changed"
     if not why and plan.hot and plan.point is None and join.keeps != "inner":
-        if join.keeps == "full" or config.self_join:
+        if join.keeps == "full" or join.spec.self_join:
             why = "its frequent keys have copies in several units"
         else:
             fitting = tuple((key, grid_of(grid.units, single)) for key, grid in plan.hot)
             plan = replace(plan, hot=fitting)
-    if not why and plan.hot and config.self_join:
+    if not why and plan.hot and join.spec.self_join:
         why = "a row of a self-join has two roles"
     if not why and plan.point is not None and single not in (None, plan.point):
         why = (
@@ -325,12 +324,12 @@ def preserved_side(how: How) -> Side | None:
 
 
 def _hash(join: CompiledJoin) -> Routing | str:
-    if isinstance(join.config.window, CountWindow):
+    if isinstance(join.window, CountWindow):
         return "under a CountWindow every unit must see every row"
     equal = equalities(join)
     if not all(equal):
         return "an alternative of the condition has no equality in common with the others"
-    if join.config.self_join and not all(_symmetric(join.parts[0], pair) for pair in equal[0]):
+    if join.spec.self_join and not all(_symmetric(join.parts[0], pair) for pair in equal[0]):
         return "the two sides of the equality differ, so a row of a self-join has two places"
     return Routing("hash")
 
@@ -361,10 +360,9 @@ def _cells(join: CompiledJoin) -> Routing | str:
 
 def _why_one_copy(join: CompiledJoin) -> str:
     """Why a row cannot be sent to several units, each a join of its own."""
-    config = join.config
-    if isinstance(config.window, CountWindow):
+    if isinstance(join.window, CountWindow):
         return "under a CountWindow every unit must see every row"
-    if config.self_join:
+    if join.spec.self_join:
         return "a row of a self-join has two roles"
     if join.keeps == "full":
         return "in a full join the rows of both sides must be in one place"
@@ -391,10 +389,9 @@ def grows(join: CompiledJoin, part: Part, point: Side, dim: int) -> bool:
 
 
 def _matrix(join: CompiledJoin, units: int) -> Routing | str:
-    config = join.config
-    if isinstance(config.window, CountWindow):
+    if isinstance(join.window, CountWindow):
         return "under a CountWindow every unit must see every row"
-    if config.self_join:
+    if join.spec.self_join:
         return "a row of a self-join has two roles"
     if join.keeps == "full":
         return "in a full join the rows of both sides must be in one place"

@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.batch.keys import float_values
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import all_taken_in
 from thetajoin.engine.layout import How, parse_how
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import PartRows, make_batch
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import DataError
 from thetajoin.index.interval import Interval
 from thetajoin.planner.band_width import bands
@@ -73,7 +74,7 @@ def routing(
     check_units(units)
     rows = all_taken_in({"left": sample_left, "right": sample_right})
     left, right = rows["left"], rows["right"]
-    join = CompiledJoin(JoinConfig(on, left.schema, right.schema, how=parse_how(how)))
+    join = CompiledJoin(JoinSpec(on, parse_how(how)), left.schema, right.schema)
     for name, sample in rows.items():
         if not sample.num_rows:
             raise DataError(f"the {name} sample has no rows: take some hundreds at least")

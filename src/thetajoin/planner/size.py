@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from thetajoin.aggregate.run import AggConfig
+from thetajoin.aggregate.run import TotalsJoin
 from thetajoin.aggregate.state import result
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.memory import Size
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.planner.aggregates import plan_aggregates
 from thetajoin.planner.plan import SAMPLE_ROWS, make_plan
 from thetajoin.registry import AUTO, PO_JOIN
@@ -22,7 +22,7 @@ SURE, ENOUGH_PAIRS = 2.0, 16 * SAMPLE_ROWS
 
 
 def too_large(
-    call: JoinCall,
+    spec: JoinSpec,
     compiled: CompiledJoin,
     left: pa.RecordBatch,
     right: pa.RecordBatch,
@@ -34,21 +34,20 @@ def too_large(
     and aggregates can do that. None where neither tells: the samples know nothing of a window, or
     of a residual that each pair must be asked for.
     """
-    config = compiled.config
-    if config.nearest is not None or config.how in ("semi", "anti"):
+    if spec.nearest is not None or spec.how in ("semi", "anti"):
         return None
     plan = make_plan(compiled, left, right)
-    if isinstance(config.window, FullHistory) and not any(part.residual for part in plan.parts):
+    if isinstance(compiled.window, FullHistory) and not any(part.residual for part in plan.parts):
         pairs = plan.estimated_pairs
         seen = pairs * _share(left.num_rows) * _share(right.num_rows)
         if SURE * pairs < most:
             return None
         if pairs > SURE * most and seen >= ENOUGH_PAIRS:
             return Size(pairs, exact=False)
-    if config.options.index not in (AUTO, PO_JOIN):
+    if compiled.options.index not in (AUTO, PO_JOIN):
         return None
-    call = replace(call, how="inner", aggs={"n": "count(*)"})
-    counting = AggConfig.of(call, left.schema, right.schema)
+    counts = replace(spec, how="inner", aggs={"n": "count(*)"})
+    counting = TotalsJoin.of(counts, left.schema, right.schema)
     ways = plan_aggregates(counting.aggregator(), plan).ways
     if any(way.way != "totals" for way in ways):
         return None

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.nearest_state import new_state
-from thetajoin.engine.options import Options
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.share import Share
 from thetajoin.errors import OptionError
@@ -93,9 +92,15 @@ def measured(
     rows: dict[Side, int] = {side: tables[side].num_rows for side in SIDES}
     if not all(rows.values()):
         raise OptionError("--rate needs rows to measure with: one of the sources has none")
-    options = Options(threads=1, merge="inline", head_rows=0, check_memory=False)
-    config = replace(join.config, window=FullHistory(), how="inner", nearest=None, order_by=None)
-    plain = CompiledJoin(replace(config, options=options)) if join.config.on is not None else None
+    spec = replace(
+        join.spec,
+        window=FullHistory(),
+        how="inner",
+        nearest=None,
+        order_by=None,
+        options={"threads": 1, "merge": "inline", "head_rows": 0, "check_memory": False},
+    )
+    plain = None if spec.on is None else CompiledJoin(spec, join.given["l"], join.given["r"])
     batches = {side: _batch(tables[side]) for side in SIDES}
     kept = {side: batches[side].select(join.kept(side)) for side in SIDES}
     sizes: dict[Side, float] = {s: to_ipc(kept[s]).size / rows[s] for s in SIDES}
@@ -277,7 +282,7 @@ def sized(
     delay: seconds that the watermark stays behind, for which rows are held longer.
     """
     found = measured(join, left, right, units, routing)
-    window, text = join.config.window, f"{rate:,.6g}/s"
+    window, text = join.window, f"{rate:,.6g}/s"
     held: dict[Side, float] = {}
     seen: dict[Side, float] = {}
     how: dict[Side, str] = {}

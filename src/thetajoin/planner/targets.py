@@ -96,7 +96,7 @@ def streamed_targets(
         matching = rows.matching(plan.boxes, number)
         if not len(matching):
             continue
-        if compiled.config.nearest is not None:
+        if compiled.spec.nearest is not None:
             matching = matching[_may_be_nearest(compiled, plan, rows.batch, number, matching)]
         if plan.dropped[number]:
             raise changed(side)  # its held rows are nowhere, for nothing could match them
@@ -115,7 +115,7 @@ def _may_be_nearest(
     many as are wanted, for each of the keys to be equal on. That is known only where nothing else
     decides.
     """
-    nearest, part = compiled.config.nearest, compiled.parts[0]
+    nearest, part = compiled.spec.nearest, compiled.parts[0]
     assert nearest is not None
     view, rows = part.views["r"], batch.parts[0]
     primary = view.shape.primary

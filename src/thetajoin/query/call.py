@@ -21,8 +21,8 @@ from thetajoin.api import (
 from thetajoin.batch.dtypes import unmarked
 from thetajoin.batch.tables import Kind, from_table, to_batch
 from thetajoin.calls import more_pairs_than
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.memory import Size, fitting
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError
 from thetajoin.query.after import After, cut, filtered, grouped
 from thetajoin.query.columns import users_words
@@ -113,8 +113,8 @@ class LastCall:
         """How many rows the result has, if that is more than `most` and easily told."""
         if self.right is None or self.aggregated or not self.after.keeps_all:
             return None
-        call = JoinCall(**self.arguments, self_join=self.self_join)
-        return more_pairs_than(self.left.table, self.right.table, call, most)
+        spec = JoinSpec.of(**self.arguments, self_join=self.self_join)
+        return more_pairs_than(self.left.table, self.right.table, spec, most)
 
     def _called(self) -> Any:
         """What the call itself gives."""
@@ -126,7 +126,7 @@ class LastCall:
     def _join(self, left: Any, right: Any) -> Any:
         arguments = self.arguments
         if "nearest" in arguments:
-            found = joined(left, right, JoinCall(**arguments))
+            found = joined(left, right, JoinSpec.of(**arguments))
             return found if self.grouping is None else self.grouping.of(found)
         if not self.self_join:
             return (join_agg if self.aggregated else join)(left, right, **arguments)
@@ -155,9 +155,9 @@ class LastCall:
             else:
                 tables = self.left.table, self.right.table
                 options = self._options(most, *tables)
-                call = JoinCall(**self.arguments, self_join=self.self_join, options=options)
+                spec = JoinSpec.of(**self.arguments, self_join=self.self_join, options=options)
                 with users_words(self.left.names, self.right.names):
-                    schema, found = open_join(*tables, call)
+                    schema, found = open_join(*tables, spec)
             return self.after.schema(schema), self.after.batches(found, schema)
 
     def _options(self, most: int | None, left: Any, right: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.api import is_spark, joined
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.nearest import Nearest
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import WindowError, enough_memory, nearest
 from thetajoin.predicate.render import backquoted
 from thetajoin.query.after import After, Order, filtered, with_column
@@ -111,7 +111,9 @@ class Compiler:
                 enough_memory("join fewer rows at a time"),
                 users_words(relation.names, other.names),
             ):
-                found = joined(relation.table, other.table, JoinCall(texts, ref.how, nearest=near))
+                found = joined(
+                    relation.table, other.table, JoinSpec.of(texts, ref.how, nearest=near)
+                )
             shown = {} if ref.how in ("semi", "anti") else other.names
             relation = self._filtered(Relation(found, {**relation.names, **shown}), after_join[at])
         raise AssertionError("a query has two tables")

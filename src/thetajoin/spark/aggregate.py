@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from thetajoin.aggregate.run import AggConfig, AggHow, Aggregator
+from thetajoin.aggregate.run import Aggregator, TotalsJoin
 from thetajoin.aggregate.spec import AggSpec
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.parts import Side
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
 from thetajoin.engine.step import Step
 from thetajoin.errors import OptionError
@@ -66,12 +66,8 @@ class TotalsUnit(JoinUnit):
 
     @cached_property
     def _aggregates(self) -> AggSpec:
-        assert self._spec.totals is not None
-        group_by, aggs = self._spec.totals
-        config = self._spec.config
-        how: AggHow = "left" if self._spec.keeps_left else "inner"
-        schemas = config.left_schema, config.right_schema
-        return AggConfig(config.on, *schemas, group_by, aggs, how=how).spec
+        spec = self._spec
+        return TotalsJoin(spec.join, spec.schema("left"), spec.schema("right")).aggregates
 
     def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
         totals = Aggregator(state, self._aggregates).totals(step)
@@ -84,7 +80,7 @@ class TotalsUnit(JoinUnit):
         return partial_schema(self._aggregates)
 
 
-def aggregate_frames(left: Any, right: Any, call: JoinCall) -> Any:
+def aggregate_frames(left: Any, right: Any, spec: JoinSpec) -> Any:
     """Aggregates over the join of two DataFrames, of which none, one or both stream.
 
     Those of a self-join are the same one, and it is read once.
@@ -93,117 +89,107 @@ def aggregate_frames(left: Any, right: Any, call: JoinCall) -> Any:
     check_workers(left.sparkSession)
     check_names(left, "the left input")
     check_names(right, "the right input")
-    call = with_names_of(replace(call, on=with_text(left, right, call.on)), left, right)
-    check_join(left, right, call)
-    if call.nearest is not None:
-        return _of_nearest(left, right, call)
+    spec = with_names_of(replace(spec, on=with_text(left, right, spec.on)), left, right)
+    check_join(left, right, spec)
+    if spec.nearest is not None:
+        return _of_nearest(left, right, spec)
     streaming = left.isStreaming or right.isStreaming
-    options = dict(call.options)
+    options = dict(spec.options)
     units, routing = options.pop("units", None), options.pop("routing", surroundings().routing)
     around = beside_state(options) if left.isStreaming and right.isStreaming else {}
-    call = replace(call, options=options)
-    config = _asked(left, right, call, streaming=streaming)
-    spec = config.spec
-    refuse_change_feeds(left, right, config.join)
+    spec = replace(spec, options=options)
+    query = _asked(left, right, spec.for_stream() if streaming else spec)
+    aggregates = query.aggregates
+    refuse_change_feeds(left, right, query.join)
     whole = left, right
-    left, right = _needed(left, right, config)
+    left, right = _needed(left, right, query)
     if left.isStreaming and right.isStreaming:
-        partials = _from_stream(left, right, config, spec, options, units, routing, around)
+        spread = spread_over_units(left, query.join, units, routing)
+        partials = _from_stream(left, right, query, spread | around)
     elif streaming:
-        partials = _with_table(left, right, config, spec)
-    elif call.self_join:
-        partials = self_totals(whole[0], config, spec, units)
+        partials = _with_table(left, right, query)
+    elif spec.self_join:
+        partials = self_totals(whole[0], query, units)
     else:
-        partials = table_totals(whole, config, spec, units)
+        partials = table_totals(whole, query, units)
     closing: list[Any] = []
     if streaming:
-        partials, closing = _closing(partials, left, right, config, spec)
-    return finished(partials, spec, closing)
+        partials, closing = _closing(partials, left, right, query)
+    return finished(partials, aggregates, closing)
 
 
-def _of_nearest(left: Any, right: Any, call: JoinCall) -> Any:
+def _of_nearest(left: Any, right: Any, spec: JoinSpec) -> Any:
     """Aggregates over the nearest matches of two tables."""
-    check_nearest(call)
+    check_nearest(spec)
     if left.isStreaming or right.isStreaming:
         raise OptionError(
             "nearest with aggs is for tables: leave aggs out, and group what nearest gives of the "
             "stream (groupBy)"
         )
-    plain = replace(call, options=engine_options(dict(call.options)))
-    config = _asked(left, right, plain, streaming=False)
-    partials = nearest_partials(*_needed(left, right, config), call, config)
-    return finished(partials, config.spec)
+    query = _asked(left, right, replace(spec, options=engine_options(dict(spec.options))))
+    partials = nearest_partials(*_needed(left, right, query), spec, query)
+    return finished(partials, query.aggregates)
 
 
-def _asked(left: Any, right: Any, call: JoinCall, *, streaming: bool) -> AggConfig:
+def _asked(left: Any, right: Any, spec: JoinSpec) -> TotalsJoin:
     """The query that a call is, which Spark would give the same groups and totals."""
-    config = AggConfig.of(call, arrow_schema(left), arrow_schema(right), streaming=streaming)
-    check_has_order(config.window, config.order_by)
-    check_aggregate(left, right, config.spec, call.group_by, config.aggs)
+    query = TotalsJoin.of(spec, arrow_schema(left), arrow_schema(right))
+    check_has_order(spec.window, spec.order_by)
+    assert spec.aggs is not None
+    check_aggregate(left, right, query.aggregates, spec.group_by, spec.aggs)
     if folds(left):
-        check_distinct(config.spec.schema.names, "the result has")
-    return config
+        check_distinct(query.aggregates.schema.names, "the result has")
+    return query
 
 
-def _needed(left: Any, right: Any, config: AggConfig) -> tuple[Any, Any]:
+def _needed(left: Any, right: Any, query: TotalsJoin) -> tuple[Any, Any]:
     """Both inputs with the columns that matter."""
-    both = (left, config.left_schema), (right, config.right_schema)
+    both = (left, query.left_schema), (right, query.right_schema)
     chosen = [df.select(*map(backquoted, schema.names)) for df, schema in both]
     return chosen[0], chosen[1]
 
 
-def _from_stream(
-    left: Any,
-    right: Any,
-    config: AggConfig,
-    spec: AggSpec,
-    options: dict[str, Any],
-    units: Any,
-    routing: Any,
-    around: dict[str, Any],
-) -> Any:
-    check_watermarks(left, right, config.window)
-    unit_spec = UnitSpec.of(
-        config.join.config,
-        options,
-        lags=time_lags(left, right, config.window),
-        totals=(config.group_by, dict(config.aggs)),
-        keeps_left=spec.keeps_left,
-        **spread_over_units(left, config.join, units, routing),
-        **around,
+def _from_stream(left: Any, right: Any, query: TotalsJoin, settings: dict[str, Any]) -> Any:
+    """Of two streams: units' settings are as `UnitSpec` has them."""
+    window = query.join.window
+    check_watermarks(left, right, window)
+    spec = UnitSpec.of(
+        replace(query.spec, suffix=query.join.spec.suffix),
+        query.left_schema,
+        query.right_schema,
+        lags=time_lags(left, right, window),
+        **settings,
     )
-    output = spark_schema(spec, left, right)
-    totals = in_units(left, right, unit_spec, TotalsUnit(unit_spec), output)
+    output = spark_schema(query.aggregates, left, right)
+    totals = in_units(left, right, spec, TotalsUnit(spec), output)
     return observed(totals).drop(METRICS).toDF(*output.names)
 
 
-def _with_table(left: Any, right: Any, config: AggConfig, spec: AggSpec) -> Any:
+def _with_table(left: Any, right: Any, query: TotalsJoin) -> Any:
     """Of a stream and a table: nothing is kept but the groups, by Spark's own aggregation."""
-    check_watermarks(left, right, config.window)
-    if spec.keeps_left and not left.isStreaming:
+    check_watermarks(left, right, query.join.window)
+    if query.aggregates.keeps_left and not left.isStreaming:
         raise OptionError(
             "how='left' with a table on the left and a stream on the right: groups come with the "
             "stream's rows, and those without a match have none; swap the two, or use how='inner'"
         )
     side: Side = "l" if left.isStreaming else "r"
     stream, table = (left, right) if left.isStreaming else (right, left)
-    output = spark_schema(spec, left, right)
-    return static_totals(by_position(stream), table, config, side, output, uuid.uuid4().hex[:12])
+    output = spark_schema(query.aggregates, left, right)
+    return static_totals(by_position(stream), table, query, side, output, uuid.uuid4().hex[:12])
 
 
-def _closing(
-    partials: Any, left: Any, right: Any, config: AggConfig, spec: AggSpec
-) -> tuple[Any, list[Any]]:
+def _closing(partials: Any, left: Any, right: Any, query: TotalsJoin) -> tuple[Any, list[Any]]:
     """With a group by event time, when no pair can come any more: Spark then closes the group.
 
     A pair comes with the later of its rows, so a group is complete when the watermark has passed
     its own end by as much as the window reaches. With a table, pairs come with the stream's rows.
     """
-    clock = config.join.clock
+    clock = query.join.clock
     both = left.isStreaming and right.isStreaming
     if both and clock is None:
         return partials, []
-    for at, group in enumerate(spec.groups):
+    for at, group in enumerate(query.aggregates.groups):
         expr = group.expr
         if not isinstance(expr, Column) or expr.path:
             continue

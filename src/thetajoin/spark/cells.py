@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType
 
-from thetajoin.aggregate.run import AggConfig
-from thetajoin.aggregate.spec import AggSpec
+from thetajoin.aggregate.run import TotalsJoin
 from thetajoin.aggregate.state import State, merge
 from thetajoin.batch.tables import contiguous
 from thetajoin.errors import DataError, OptionError
@@ -38,54 +37,60 @@ CELLS = schema_of(cell=IntegerType(), part=IntegerType(), blob=BinaryType())
 Pairs = list[tuple[int, int]]
 
 
-def table_totals(whole: tuple[Any, Any], config: AggConfig, spec: AggSpec, units: Any) -> Any:
+def table_totals(whole: tuple[Any, Any], query: TotalsJoin, units: Any) -> Any:
     """Partial aggregates of two tables: every part of one meets every part of the other."""
-    rows, columns = _grid(whole[0], config, units)
+    rows, columns = _grid(whole[0], query, units)
     cells = None
     for side, df in enumerate(whole):
-        names = (config.left_schema, config.right_schema)[side].names
-        table = _needed(df, names, config)
+        names = (query.left_schema, query.right_schema)[side].names
+        table = _needed(df, names, query)
         sent = table.mapped(cutter(side, rows, columns), CELLS, with_hash=True)
         cells = sent if cells is None else cells.union(sent)
     assert cells is not None
 
+    inner = replace(query, spec=replace(query.spec, how="inner"))
+
     def found(cell: pa.Table) -> State:
-        left, right = _rows(cell, 0, config), _rows(cell, 1, config)
+        left, right = _rows(cell, 0, query), _rows(cell, 1, query)
         # A left row is in all cells of a row: the first of them gives its group without a match.
         first = cell["cell"][0].as_py() % columns == 0
-        return (config if first else replace(config, how="inner")).aggregator().run(left, right)
+        return (query if first else inner).aggregator().run(left, right)
 
-    return cells.groupBy("cell").applyInArrow(_partials(found), spark_schema(spec, *whole))
+    return cells.groupBy("cell").applyInArrow(
+        _partials(found), spark_schema(query.aggregates, *whole)
+    )
 
 
-def self_totals(df: Any, config: AggConfig, spec: AggSpec, units: Any) -> Any:
+def self_totals(df: Any, query: TotalsJoin, units: Any) -> Any:
     """Partial aggregates of a table's self-join.
 
     Every two parts meet in a cell, in both roles, and each part meets itself in one more, where a
     row is told apart from its equals by its place.
     """
-    pairs = pairs_of(math.prod(_grid(df, config, units)))
-    table = _needed(df, config.left_schema.names, config)
+    pairs = pairs_of(math.prod(_grid(df, query, units)))
+    table = _needed(df, query.left_schema.names, query)
     cells = table.mapped(dealer(pairs), CELLS, with_hash=True)
 
     def found(cell: pa.Table) -> State:
         one, other = pairs[cell["cell"][0].as_py()]
-        rows = _rows(cell, one, config)
+        rows = _rows(cell, one, query)
         if one == other:
-            return config.aggregator().run(rows, rows)
-        others = _rows(cell, other, config)
-        apart = replace(config, self_join=False)
+            return query.aggregator().run(rows, rows)
+        others = _rows(cell, other, query)
+        apart = replace(query, spec=replace(query.spec, self_join=False))
         roles = (rows, others), (others, rows)
         return merge([apart.aggregator().run(*sides) for sides in roles])
 
-    return cells.groupBy("cell").applyInArrow(_partials(found), spark_schema(spec, df, df))
+    return cells.groupBy("cell").applyInArrow(
+        _partials(found), spark_schema(query.aggregates, df, df)
+    )
 
 
-def _grid(df: Any, config: AggConfig, units: Any) -> tuple[int, int]:
+def _grid(df: Any, query: TotalsJoin, units: Any) -> tuple[int, int]:
     """Into how many parts each side is cut; a count window has one order of all rows."""
     if units is not None and (isinstance(units, bool) or not isinstance(units, int) or units < 1):
         raise OptionError(f"units={units!r}: must be a whole number of at least 1")
-    if isinstance(config.window, CountWindow):
+    if isinstance(query.join.window, CountWindow):
         return 1, 1
     units = units or parallelism(df.sparkSession)
     rows = math.isqrt(units - 1) + 1
@@ -104,11 +109,11 @@ def pairs_of(units: int) -> Pairs:
     return list(combinations_with_replacement(range(parts), 2))
 
 
-def _needed(df: Any, names: Sequence[str], config: AggConfig) -> Table:
+def _needed(df: Any, names: Sequence[str], query: TotalsJoin) -> Table:
     """The columns that matter, and under a count window two that order what nothing else does."""
     plain = by_position(df)
     needed = [F.col(f"c{df.columns.index(name)}") for name in names]
-    ties = tie_breakers(plain) if isinstance(config.window, CountWindow) else []
+    ties = tie_breakers(plain) if isinstance(query.join.window, CountWindow) else []
     return Table(plain.select(*needed, *ties))
 
 
@@ -176,16 +181,16 @@ def _partials(found: Callable[[pa.Table], State]) -> Callable[[pa.Table], pa.Tab
     return totals
 
 
-def _rows(cell: pa.Table, part: int, config: AggConfig) -> pa.RecordBatch:
+def _rows(cell: pa.Table, part: int, query: TotalsJoin) -> pa.RecordBatch:
     """A part's rows in a cell; under a count window in the order of the two columns they end in."""
     # Of two tables the second is the right one; both sides of a self-join have the same columns.
-    schema = config.right_schema if part and not config.self_join else config.left_schema
+    schema = query.right_schema if part and not query.spec.self_join else query.left_schema
     mine = cell.filter(pc.equal(cell["part"], part))["blob"]
     tables = [from_ipc(blob.as_buffer()) for blob in mine]
     if not tables:
         return contiguous(schema.empty_table(), "joined")
     whole = pa.concat_tables(tables)
-    if isinstance(config.window, CountWindow):
+    if isinstance(query.join.window, CountWindow):
         ties = [(name, "ascending") for name in whole.column_names[-2:]]
         whole = whole.sort_by(ties).select(whole.column_names[:-2])
     try:

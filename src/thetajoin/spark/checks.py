@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from thetajoin.engine.call import JoinCall
-from thetajoin.engine.nearest import nearest_how
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError, SchemaError
 from thetajoin.window.windows import TimeWindow
 
@@ -97,26 +96,25 @@ def order_of(order_by: Any, *frames: Any) -> Any:
     return tuple(column_of(df, name) for df, name in zip(frames, order_by, strict=True))
 
 
-def with_names_of(call: JoinCall, left: Any, right: Any) -> JoinCall:
+def with_names_of(spec: JoinSpec, left: Any, right: Any) -> JoinSpec:
     """The call with window and order naming columns as the DataFrames spell them."""
-    window = with_columns_of(call.window, left, right)
-    call.order()
-    nearest = call.nearest
+    window = with_columns_of(spec.window, left, right)
+    nearest = spec.nearest
     if nearest is not None:
         key = column_of(left, nearest.key[0]), column_of(right, nearest.key[1])
         order_by = nearest.order_by
         order_by = None if order_by is None else column_of(right, order_by)
         nearest = replace(nearest, key=key, order_by=order_by)
-    order = order_of(call.order_by, left, right)
-    return replace(call, window=window, order_by=order, nearest=nearest)
+    order = order_of(spec.order_by, left, right)
+    return replace(spec, window=window, order_by=order, nearest=nearest)
 
 
-def check_nearest(call: JoinCall) -> None:
+def check_nearest(spec: JoinSpec) -> None:
     """Refuse a nearest match that leaves open which of two rows to take: Spark's have no order."""
-    nearest = call.nearest
+    nearest = spec.nearest
     if nearest is None or nearest.ties == "all" or nearest.order_by is not None:
         return
-    if nearest_how(call.how) in ("left", "inner"):
+    if spec.how in ("left", "inner"):
         raise OptionError(
             f"ties={nearest.ties!r} on Spark needs order_by, a right column that says which of two "
             "rows at equal distance comes later: rows have no order there; or use ties='all'"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.engine.call import JoinCall
-from thetajoin.engine.layout import Layout, check_suffix, parse_how
+from thetajoin.engine.layout import How, Layout
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.planner.engines import EngineChoice
 from thetajoin.spark.checks import (
     check_distinct,
@@ -53,7 +53,7 @@ def engine_options(options: dict[str, Any]) -> dict[str, Any]:
     return rest
 
 
-def join_frames(left: Any, right: Any, call: JoinCall, *, checked: bool = False) -> Any:
+def join_frames(left: Any, right: Any, spec: JoinSpec, *, checked: bool = False) -> Any:
     """Join two Spark DataFrames: as tables, or as streams where at least one streams.
 
     checked: they are a step of a larger join, whose inputs were checked.
@@ -61,34 +61,33 @@ def join_frames(left: Any, right: Any, call: JoinCall, *, checked: bool = False)
     check_kinds(left, right)
     check_workers(left.sparkSession)
     if not checked:
-        call = replace(call, on=with_text(left, right, call.on))
-        right, call = _checked(left, right, call)
+        spec = replace(spec, on=with_text(left, right, spec.on))
+        right, spec = _checked(left, right, spec)
     join = stream_join if left.isStreaming or right.isStreaming else batch_join
-    if call.indicator is None:
-        return join(left, right, call)
-    return indicated(join(*marked(left, right, call)), call.indicator)
+    if spec.indicator is None:
+        return join(left, right, spec)
+    return indicated(join(*marked(left, right, spec)), spec.indicator)
 
 
-def explain_engine(left: Any, right: Any, call: JoinCall) -> EngineChoice:
+def explain_engine(left: Any, right: Any, spec: JoinSpec) -> EngineChoice:
     """Which engine `join` of two tables would use, and why; may draw a few rows of both."""
-    return chosen_engine(left, *_checked(left, right, call))
+    return chosen_engine(left, *_checked(left, right, spec))
 
 
-def _checked(left: Any, right: Any, call: JoinCall) -> tuple[Any, JoinCall]:
+def _checked(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, JoinSpec]:
     """The right input and the call in the left input's spelling; refuses what cannot be done."""
-    check_suffix(call.suffix)
     check_names(left, "the left input")
     check_names(right, "the right input")
     right = respelled(right, left.columns)
-    call = with_names_of(call, left, right)
-    _check_output(left, right, call.how, call.suffix)
-    check_join(left, right, call)
-    check_nearest(call)
-    return right, call
+    spec = with_names_of(spec, left, right)
+    _check_output(left, right, spec.how, spec.suffix)
+    check_join(left, right, spec)
+    check_nearest(spec)
+    return right, spec
 
 
-def _check_output(left: Any, right: Any, how: str, suffix: str) -> None:
+def _check_output(left: Any, right: Any, how: How, suffix: str) -> None:
     """Refuse an output whose columns Spark could not tell apart."""
     if folds(left):
-        layout = Layout(arrow_schema(left), arrow_schema(right), parse_how(how), suffix)
+        layout = Layout(arrow_schema(left), arrow_schema(right), how, suffix)
         check_distinct(layout.schema.names, f"with suffix={suffix!r} the output has")

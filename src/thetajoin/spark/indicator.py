@@ -11,10 +11,8 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.layout import BOTH, INDICATED, LEFT_ONLY, RIGHT_ONLY, Layout, check_indicator
-from thetajoin.engine.layout import parse_how as join_how
-from thetajoin.engine.nearest import nearest_how
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.predicate.render import backquoted
 from thetajoin.spark.checks import RESERVED, folds
 from thetajoin.spark.stream import arrow_schema
@@ -22,18 +20,18 @@ from thetajoin.spark.stream import arrow_schema
 IN_LEFT, IN_RIGHT = f"{RESERVED}in_left", f"{RESERVED}in_right"
 
 
-def marked(left: Any, right: Any, call: JoinCall) -> tuple[Any, Any, JoinCall]:
+def marked(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, Any, JoinSpec]:
     """Both inputs with the marks they need, and the call without its indicator."""
-    how = join_how(call.how) if call.nearest is None else nearest_how(call.how)
-    layout = Layout(arrow_schema(left), arrow_schema(right), how, call.suffix)
-    name = check_indicator(call.indicator, how, layout.schema.names)
+    how = spec.how
+    layout = Layout(arrow_schema(left), arrow_schema(right), how, spec.suffix)
+    name = check_indicator(spec.indicator, how, layout.schema.names)
     if folds(left):
         check_indicator(name.lower(), how, [taken.lower() for taken in layout.schema.names])
     if how in ("right", "full"):
         left = left.withColumn(IN_LEFT, F.lit(True))
     if how in ("left", "full"):
         right = right.withColumn(IN_RIGHT, F.lit(True))
-    return left, right, replace(call, indicator=None)
+    return left, right, replace(spec, indicator=None)
 
 
 def indicated(joined: Any, name: str) -> Any:

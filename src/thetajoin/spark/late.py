@@ -42,7 +42,7 @@ def checked_place(late: Any) -> str:
 
 def check_late(spec: UnitSpec) -> None:
     """Refuse a join that has no late rows, or whose columns are named like ours."""
-    if not isinstance(spec.config.window, TimeWindow):
+    if not isinstance(spec.join.window, TimeWindow):
         raise OptionError("late= needs a TimeWindow: without one, no row is ever late")
     for name in (SIDE, WATERMARK, BATCH):
         for side in ("left", "right"):

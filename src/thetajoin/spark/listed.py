@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 from thetajoin.aggregate.groups import DENSE
 from thetajoin.aggregate.nearest import listed_totals
 from thetajoin.aggregate.rows import row_totals
-from thetajoin.aggregate.run import AggConfig
+from thetajoin.aggregate.run import TotalsJoin
 from thetajoin.aggregate.spec import AggSpec, parse_aggregates
 from thetajoin.aggregate.state import State, merge
 from thetajoin.batch.tables import contiguous
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.intake import storage_schema, stored
 from thetajoin.engine.parts import Side
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.meaning import check_aggregate
 from thetajoin.spark.partials import final, merged, partial_batch, spark_schema
@@ -31,36 +31,36 @@ from thetajoin.spark.tasks import Task, mapped
 MOST_STATES = 32
 
 
-def nearest_partials(left: Any, right: Any, call: JoinCall, config: AggConfig) -> Any:
+def nearest_partials(left: Any, right: Any, spec: JoinSpec, query: TotalsJoin) -> Any:
     """Partial aggregates of the nearest matches of two tables with no more than needed columns."""
-    suffix = config.join.config.suffix
-    plain = replace(call, on=config.on, how=config.how, suffix=suffix, group_by=(), aggs=None)
+    on, suffix = query.spec.on, query.join.spec.suffix
+    plain = replace(spec, on=on, suffix=suffix, group_by=(), aggs=None)
     found = batch_join(left, right, plain)
-    schemas = config.left_schema, config.right_schema
+    schemas = query.left_schema, query.right_schema
 
     def totals(batch: pa.RecordBatch) -> State:
         sides = []
         start = 0
         for side, schema in zip(("l", "r"), schemas, strict=True):
             columns = batch.select(list(range(start, start + len(schema))))
-            sides.append(_taken_in(config, columns, schema, "l" if side == "l" else "r"))
+            sides.append(_taken_in(query, columns, schema, "l" if side == "l" else "r"))
             start += len(schema)
         # A NULL key matches nothing, so it tells a left row without a match.
-        assert config.nearest is not None
-        there = sides[1].column(config.nearest.key[1]).is_valid()
+        assert spec.nearest is not None
+        there = sides[1].column(spec.nearest.key[1]).is_valid()
         rows = np.flatnonzero(there.to_numpy(zero_copy_only=False)).astype(np.int32)
-        return listed_totals(config.spec, (sides[0], rows), (sides[1], rows))
+        return listed_totals(query.aggregates, (sides[0], rows), (sides[1], rows))
 
-    task = _adding(lambda: config.spec, totals)
-    return mapped(by_position(found), task, spark_schema(config.spec, left, right))
+    task = _adding(lambda: query.aggregates, totals)
+    return mapped(by_position(found), task, spark_schema(query.aggregates, left, right))
 
 
 def _taken_in(
-    config: AggConfig, batch: pa.RecordBatch, schema: pa.Schema, side: Side
+    query: TotalsJoin, batch: pa.RecordBatch, schema: pa.Schema, side: Side
 ) -> pa.RecordBatch:
     """A side's columns of listed rows, as the engine keeps them."""
     named = pa.Table.from_batches([batch]).rename_columns(schema.names)
-    return config.join.taken_in(contiguous(named.cast(schema), "joined"), side)
+    return query.join.taken_in(contiguous(named.cast(schema), "joined"), side)
 
 
 def grouped_rows(df: Any, group_by: Mapping[str, str], aggs: Mapping[str, str]) -> Any:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType
 
 from thetajoin.engine.block import concat_batches, empty_batch
-from thetajoin.engine.call import JoinCall
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import WindowError
 from thetajoin.ipc import batches_from_ipc, schema_from_bytes, schema_to_bytes, to_ipc
 from thetajoin.planner.join_order import Estimate
@@ -61,8 +61,8 @@ class ManyFrames:
         """One step; by thetajoin unless asked otherwise: a choice would compute it once more."""
         if not (left.isStreaming or right.isStreaming):
             how.setdefault("engine", "thetajoin")
-        call = JoinCall(on, window=how.pop("window"), options=how)
-        return join_frames(left, right, call, checked=True)
+        spec = JoinSpec(on, window=how.pop("window"), options=how)
+        return join_frames(left, right, spec, checked=True)
 
     def estimate(self) -> Estimate | None:
         """Rows and samples of the tables, read in one job; None where one of them streams."""

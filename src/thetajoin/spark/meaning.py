@@ -18,9 +18,9 @@ import pyarrow.types as t
 from pyspark.sql import types as T
 
 from thetajoin.aggregate.spec import AggSpec
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.intake import storage_schema
 from thetajoin.engine.parts import compare_columns
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import ConditionError, SchemaError
 from thetajoin.predicate.condition import sources_of
 from thetajoin.predicate.literals import sql_type
@@ -53,16 +53,16 @@ _BELOW_MINUTE = ("second", "millisecond", "microsecond")
 _COMPARED = (*COMPARISONS, "<=>", "in")
 
 
-def check_join(left: Any, right: Any, call: JoinCall) -> None:
+def check_join(left: Any, right: Any, spec: JoinSpec) -> None:
     """Refuse what Spark would join otherwise than the engine does."""
     frames = {"l": left, "r": right}
     schemas = [storage_schema(arrow_schema(df)) for df in (left, right)]
-    if call.on is not None or call.nearest is None:
-        Meaning.of(frames).check(*_bound(call.on, Scope(*schemas)))
-    _check_columns(left, right, call.window, call.order_by)
-    if call.nearest is not None:
-        _check_columns(left, right, None, call.nearest.key)
-        order_by = call.nearest.order_by
+    if spec.on is not None or spec.nearest is None:
+        Meaning.of(frames).check(*_bound(spec.on, Scope(*schemas)))
+    _check_columns(left, right, spec.window, spec.order_by)
+    if spec.nearest is not None:
+        _check_columns(left, right, None, spec.nearest.key)
+        order_by = spec.nearest.order_by
         if order_by is not None:
             _check_columns(right, right, None, (order_by, order_by))
 

@@ -227,13 +227,15 @@ def _check_change(
             f"a migration cannot change the join's {what}, which was {saved.get(what)!r} and is "
             f"now {spec.identity[what]!r}: start the changed join with a new checkpoint"
         )
-    if spec.nearest is not None:
+    if spec.join.nearest is not None:
         raise SnapshotError(
             f"a migration cannot change the {different[0]} of a nearest match: its left rows wait "
             "for what is nearest by the old one; start it with a new checkpoint"
         )
-    was = CompiledJoin(replace(spec, on=saved["condition"], window=saved["window"]).config)
-    now = CompiledJoin(spec.config)
+    before = replace(
+        spec.join, on=saved["condition"] or None, window=window_from_dict(saved["window"])
+    )
+    was, now = replace(spec, join=before).compile(), spec.compile()
     if "window" in different:
         _check_window(join, saved, was, now)
     if "condition" in different:
@@ -243,7 +245,7 @@ def _check_change(
 def _check_window(
     join: JoinState, saved: dict[str, Any], was: CompiledJoin, now: CompiledJoin
 ) -> None:
-    old, new = window_from_dict(saved["window"]), now.config.window
+    old, new = window_from_dict(saved["window"]), now.window
     alike = type(old) is type(new)
     if isinstance(old, TimeWindow) and isinstance(new, TimeWindow):
         alike = old.time == new.time
@@ -273,7 +275,7 @@ def _all_held(join: JoinState, was: CompiledJoin) -> bool:
     """Whether no row has left the window yet, matched or not."""
     if any(unit.description["counters"]["unmatched"] for unit in join.units):
         return False
-    sides: tuple[Side, ...] = SIDES[:1] if was.config.self_join else SIDES
+    sides: tuple[Side, ...] = SIDES[:1] if was.spec.self_join else SIDES
     share = Share.of(was.keeps, 0, join.identity["number of units"])
     meets = join.identity.get("routing", "broadcast") != "broadcast"
     for side in sides:

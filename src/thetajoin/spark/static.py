@@ -7,10 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.aggregate.run import AggConfig, Aggregator
+from thetajoin.aggregate.run import Aggregator, TotalsJoin
 from thetajoin.batch.tables import contiguous
 from thetajoin.engine.block import empty_batch
-from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import Side
 from thetajoin.engine.static import StaticJoin
 from thetajoin.errors import DataError
@@ -55,7 +54,7 @@ def static_join(df: Any, table: Any, spec: UnitSpec, streaming: Side, output: An
     mine, other = ("left", "right") if streaming == "l" else ("right", "left")
 
     def made(rows: pa.RecordBatch) -> StaticJoin:
-        return StaticJoin(CompiledJoin(spec.config), streaming, rows)
+        return StaticJoin(spec.compile(), streaming, rows)
 
     schema = spec.schema(other)
     sent = _sent(table, schema, made)
@@ -69,14 +68,14 @@ def static_join(df: Any, table: Any, spec: UnitSpec, streaming: Side, output: An
 
 
 def static_totals(
-    df: Any, table: Any, config: AggConfig, streaming: Side, output: Any, label: str
+    df: Any, table: Any, query: TotalsJoin, streaming: Side, output: Any, label: str
 ) -> Any:
     """Partial aggregates of each batch of the stream `df` with `table`, which is read once, now."""
-    schemas = config.left_schema, config.right_schema
+    schemas = query.left_schema, query.right_schema
     mine, other = schemas if streaming == "l" else schemas[::-1]
 
     def made(rows: pa.RecordBatch) -> tuple[Aggregator, StaticJoin]:
-        aggregator = config.aggregator()
+        aggregator = query.aggregator()
         return aggregator, StaticJoin(aggregator.join, streaming, rows)
 
     sent = _sent(table, other, made)

@@ -23,9 +23,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from thetajoin.engine.call import JoinCall, refuse_endless
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
-from thetajoin.engine.nearest import nearest_window
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.spec import JoinSpec, check_window
 from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
 from thetajoin.planner.route_plan import DEFAULT_UNITS, Routing, check_units, choose_route
 from thetajoin.spark.change_feed import refuse_change_feed
@@ -50,37 +49,33 @@ LAG = "thetajoin.lagMicros"
 _numbers = itertools.count()
 
 
-def stream_join(left: Any, right: Any, call: JoinCall) -> Any:
+def stream_join(left: Any, right: Any, spec: JoinSpec) -> Any:
     """The join of two DataFrames of which at least one streams, as a streaming DataFrame."""
-    options = dict(call.options)
+    options = dict(spec.options)
     asked = options.pop("units", None), options.pop("routing", surroundings().routing)
     around = beside_state(options)
     both = left.isStreaming and right.isStreaming
-    call = replace(call, options=options)
-    if both and call.nearest is not None:
-        narrow = nearest_window(call.checked_window(streaming=True), call.nearest, streaming=True)
-        call = replace(call, window=narrow)
-    config = framed(call, left, right, streaming=True)
-    window = config.window
+    spec = replace(spec, options=options, window=check_window(spec.window))
     if both:
-        refuse_endless(window, config.how)
-    check_watermarks(left, right, window)
-    compiled = CompiledJoin(config)
+        spec = spec.for_stream()
+    compiled = compile_join(spec, left, right)
+    check_watermarks(left, right, compiled.window)
     refuse_change_feeds(left, right, compiled)
     spread = spread_over_units(left, compiled, *asked)
     output = output_schema(compiled, left, right)
     repeated = repeated_columns(compiled, output) if both else ()
-    lags = time_lags(left, right, window)
+    lags = time_lags(left, right, compiled.window)
     if not both and around["late"] is not None:
         raise OptionError(
             "late= is for a join of two streams: rows of a stream that meet a table are never late"
         )
-    spec = UnitSpec.of(config, options, lags=lags, repeated=repeated, **spread, **around)
+    schemas = compiled.given["l"], compiled.given["r"]
+    units = UnitSpec.of(spec, *schemas, lags=lags, repeated=repeated, **spread, **around)
     if not both:
         stream, table = (left, right) if left.isStreaming else (right, left)
-        return static_join(stream, table, spec, "l" if left.isStreaming else "r", output)
-    joined = in_units(left, right, spec, JoinUnit(spec), output)
-    return _finished(joined, output, spec, left, compiled)
+        return static_join(stream, table, units, "l" if left.isStreaming else "r", output)
+    joined = in_units(left, right, units, JoinUnit(units), output)
+    return _finished(joined, output, units, left, compiled)
 
 
 def beside_state(options: dict[str, Any]) -> dict[str, Any]:
@@ -104,11 +99,10 @@ def refuse_change_feeds(left: Any, right: Any, join: CompiledJoin) -> None:
         refuse_change_feed(df, side, join.condition.sql)
 
 
-def framed(call: JoinCall, left: Any, right: Any, *, streaming: bool) -> JoinConfig:
-    """The join of two DataFrames that a call asks for."""
-    config = call.config(arrow_schema(left), arrow_schema(right), streaming=streaming)
-    check_has_order(config.window, config.order_by)
-    return config
+def compile_join(spec: JoinSpec, left: Any, right: Any) -> CompiledJoin:
+    """The join of two DataFrames; refuses what is wrong."""
+    check_has_order(spec.window, spec.order_by)
+    return CompiledJoin(spec, arrow_schema(left), arrow_schema(right))
 
 
 def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: StructType) -> Any:
@@ -119,9 +113,9 @@ def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: Stru
         check_bucket(spec.late)
     tell(spec)
     rows = packed(left, 0, spec)
-    if not spec.self_join:
+    if not spec.join.self_join:
         rows = rows.union(packed(right, 1, spec))
-    timed = isinstance(spec.config.window, TimeWindow)
+    timed = isinstance(spec.join.window, TimeWindow)
     return rows.groupBy("unit").transformWithStateInPandas(
         UnitProcessor(unit), inside(output, spec), "Append", "EventTime" if timed else "None"
     )
@@ -138,7 +132,7 @@ def repeated_columns(join: CompiledJoin, output: StructType) -> tuple[tuple[int,
     Of columns that are compared by `=` in an inner join only one is sent to the JVM, which takes a
     row of them longer to convert than a unit to find.
     """
-    if join.config.how != "inner":
+    if join.spec.how != "inner":
         return ()
     kinds = [field.dataType for field in output.fields]
     alike = ((len(join.given["l"]) + right, left) for right, left in join.layout.alike.items())
@@ -171,7 +165,7 @@ def spread_over_units(df: Any, join: CompiledJoin, asked: Any, routing: Any) -> 
             f"{chosen.all_places(units)} units, and there are {len(UNIT_KEYS)}"
         )
     # What all units get, no unit of a full join could be done with alone.
-    alone = join.config.how == "full" and not chosen.meets
+    alone = join.spec.how == "full" and not chosen.meets
     if alone and asked is None:
         units = 1
     if alone and units > 1:
@@ -196,7 +190,7 @@ def require_rocksdb(session: Any) -> None:
         )
 
 
-def check_has_order(window: Window, order_by: tuple[str, str] | None) -> None:
+def check_has_order(window: Window | None, order_by: tuple[str, str] | None) -> None:
     """Rows have no order of their own on Spark, and a count window needs one."""
     if isinstance(window, CountWindow) and order_by is None:
         raise WindowError(
@@ -259,7 +253,7 @@ def _finished(
     joined: Any, output: StructType, spec: UnitSpec, left: Any, compiled: CompiledJoin
 ) -> Any:
     """Observe the units' numbers, then leave only the output's columns."""
-    window = compiled.config.window
+    window = compiled.window
     columns = []
     names, same_as = placed(len(output.fields)), dict(spec.repeated)
     for at, field in enumerate(output.fields):

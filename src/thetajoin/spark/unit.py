@@ -153,9 +153,9 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         loaded.received_bytes = sum(len(blob) for given in blobs.values() for blob in given)
         left, homes = self._unpacked(state, blobs, 0)
         right, homes_right = left, homes
-        if not self._spec.self_join:
+        if not self._spec.join.self_join:
             right, homes_right = self._unpacked(state, blobs, 1)
-        loaded.received = left.num_rows + (0 if self._spec.self_join else right.num_rows)
+        loaded.received = left.num_rows + (0 if self._spec.join.self_join else right.num_rows)
         if loaded.received:
             placed_before = unit < self._spec.older_places
             step = state.begin(left, right, homes=(homes, homes_right), store=not placed_before)
@@ -171,7 +171,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             if self._spec.late is not None:
                 dropped = state.take_dropped()
                 write_late(self._spec.late, self._spec.label, unit, dropped, state.late)
-        if isinstance(state.join.config.window, TimeWindow):
+        if isinstance(state.join.window, TimeWindow):
             watermark = timers.getCurrentWatermarkInMs()
             # Spark's watermark begins at 0, which is not a time that anybody has seen.
             if watermark > 0:
@@ -194,7 +194,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         """
         schema = state.join.given[SIDES[side]]
         if not self._spec.routing.meets:
-            order_by = state.join.config.order_by or (None, None)
+            order_by = state.join.spec.order_by or (None, None)
             rows = unpack_ordered(blobs.pop(side), schema, order_by[side])
             return rows, rows.num_rows
         home, *others = (unpack(blobs.pop(side + more), schema) for more in (0, VISITING, PROBING))
@@ -262,7 +262,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 raise damaged(unit, fault)
             assert blob is not None
             table, numbers = rows_from(blob, entry.first, state.join.schemas[entry.side])
-            for role in SIDES if self._spec.self_join else (entry.side,):
+            for role in SIDES if self._spec.join.self_join else (entry.side,):
                 batch = make_batch(table, role, state.join.parts, list(table.schema.names))
                 times = None if state.join.clock is None else state.join.clock.times(table, role)[0]
                 store = state.stores[role]
@@ -292,7 +292,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
     def _write_rows(self, loaded: Loaded, blocks: dict[Side, Block]) -> None:
         """Write new rows to the state store; runs beside the probing."""
         try:
-            for side in SIDES[:1] if self._spec.self_join else SIDES:
+            for side in SIDES[:1] if self._spec.join.self_join else SIDES:
                 for entry, blob in entries_of(blocks[side], side):
                     self._rows.updateValue(entry.key, (blob,))
                     loaded.entries.append(entry)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import storage_schema
-from thetajoin.engine.layout import How
-from thetajoin.engine.nearest import nearest_from_dict
 from thetajoin.engine.nearest_state import new_state
-from thetajoin.engine.options import Options
 from thetajoin.engine.share import Share
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import OptionError, SnapshotError, ThetaJoinError
 from thetajoin.ipc import schema_from_bytes, schema_to_bytes
@@ -26,7 +24,7 @@ from thetajoin.predicate.canonical import canonical
 from thetajoin.registry import AUTO, PO_JOIN
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.unit_rows import STATE_FORMAT
-from thetajoin.window.windows import window_from_dict
+from thetajoin.window.windows import FullHistory, window_from_dict
 
 _COMPILED: Remembered[CompiledJoin] = Remembered(8)
 
@@ -48,78 +46,76 @@ def _saved(identity: dict[str, Any], what: str) -> Any:
 
 @dataclass(frozen=True)
 class UnitSpec:
-    """Everything a unit needs to know; plain values only, so that pickling it is cheap."""
+    """Everything a unit needs to know; its condition is text, so that it can be sent.
 
-    on: str
-    how: How
-    window: dict[str, Any]
-    order_by: tuple[str, str] | None
-    suffix: str
-    self_join: bool
+    lags: how far behind the watermark, in microseconds, rows of each side may be and not be late:
+    those of another join carry the time of their older half. repeated: output columns that units
+    leave out, each with the one that holds the same in every row. accepts: identities of joins
+    whose state this one was found able to go on with (`spark.migrate`). late: the folder that late
+    rows are written to.
+    """
+
+    join: JoinSpec
     left_schema: bytes
     right_schema: bytes
     label: str
     units: int = 1
-    # Which units a row is sent to.
     routing: Routing = BROADCAST
-    # How far behind the watermark, in microseconds, rows of each side may be and not be late: those
-    # of another join carry the time of their older half.
     lags: tuple[int, int] = (0, 0)
-    options: dict[str, Any] = field(default_factory=dict)
-    # Groups and aggregates, where the units give out totals in place of matches.
-    totals: tuple[Any, dict[str, str]] | None = None
-    # Whether these have the left rows' groups that have no match, too.
-    keeps_left: bool = False
-    # What is nearest, where the units give out only that.
-    nearest: dict[str, Any] | None = None
-    # Output columns that units leave out, each with the one that holds the same in every row.
     repeated: tuple[tuple[int, int], ...] = ()
-    # Identities of joins whose state this one was found able to go on with (`spark.migrate`).
     accepts: tuple[dict[str, Any], ...] = ()
-    # The folder that late rows are written to.
     late: str | None = None
 
     @classmethod
-    def of(cls, config: JoinConfig, options: dict[str, Any], **more: Any) -> UnitSpec:
-        """From a configuration that has been checked, and its options as they were given."""
+    def of(cls, join: JoinSpec, left: pa.Schema, right: pa.Schema, /, **more: Any) -> UnitSpec:
+        """Of a join of two schemas that has been checked."""
+        on = None if join.on is None else condition_text(join.on)
         return cls(
-            on="" if config.on is None else condition_text(config.on),
-            how=config.how,
-            window=config.window.to_dict(),
-            order_by=config.order_by,
-            suffix=config.suffix,
-            self_join=config.self_join,
-            left_schema=schema_to_bytes(config.left_schema),
-            right_schema=schema_to_bytes(config.right_schema),
+            replace(join, on=on),
+            schema_to_bytes(left),
+            schema_to_bytes(right),
             label=uuid.uuid4().hex[:12],
-            options=options,
-            nearest=None if config.nearest is None else config.nearest.to_dict(),
             **more,
         )
+
+    @property
+    def keeps_left(self) -> bool:
+        """Whether totals have the left rows' groups that have no match, too."""
+        return self.join.aggs is not None and self.join.how == "left"
+
+    @cached_property
+    def listing(self) -> JoinSpec:
+        """The join that has the matches, whether or not units give them out."""
+        if self.join.aggs is None:
+            return self.join
+        return replace(self.join, how="inner", group_by=(), aggs=None)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What must not change against a checkpoint's state."""
         return {
             "format": STATE_FORMAT,
-            "condition": self.on,
-            "how": self.how,
-            "window": self.window,
-            "order_by": None if self.order_by is None else list(self.order_by),
+            "condition": self.listing.on or "",
+            "how": self.listing.how,
+            "window": (self.listing.window or FullHistory()).to_dict(),
+            "order_by": None if self.join.order_by is None else list(self.join.order_by),
             "number of units": self.units,
             "routing": self.routing.to_value(),
             "left columns": _columns(self.schema("left")),
             "right columns": _columns(self.schema("right")),
-            "self-join": self.self_join,
-            **({} if self.totals is None else {"aggregates": self._aggregates(self.totals)}),
-            **({} if self.nearest is None else {"nearest match": _plain(self.nearest)}),
+            "self-join": self.join.self_join,
+            **self._beside_matches(),
         }
 
-    def _aggregates(self, totals: tuple[Any, dict[str, str]]) -> list[Any]:
-        """Groups and aggregates as JSON gives them back."""
+    def _beside_matches(self) -> dict[str, Any]:
+        """What identifies totals and nearest matches, as JSON gives it back."""
+        join = self.join
+        if join.nearest is not None:
+            return {"nearest match": _plain(join.nearest.to_dict())}
+        if join.aggs is None:
+            return {}
         kept = ("left",) if self.keeps_left else ()
-        plain: list[Any] = _plain((*totals, *kept))
-        return plain
+        return {"aggregates": _plain((join.group_by, dict(join.aggs), *kept))}
 
     @cached_property
     def older_places(self) -> int:
@@ -200,29 +196,14 @@ class UnitSpec:
         saved = self.left_schema if side == "left" else self.right_schema
         return schema_from_bytes(saved)
 
-    @cached_property
-    def config(self) -> JoinConfig:
-        """The embedded engine's configuration."""
-        return JoinConfig(
-            self.on or None,
-            self.schema("left"),
-            self.schema("right"),
-            how=self.how,
-            window=window_from_dict(self.window),
-            order_by=self.order_by,
-            suffix=self.suffix,
-            self_join=self.self_join,
-            nearest=None if self.nearest is None else nearest_from_dict(self.nearest),
-            options=self._options,
-        )
-
-    @property
-    def _options(self) -> Options:
-        """A micro-batch becomes a segment, which other workers can map; merges are part of it."""
-        given: dict[str, Any] = {"threads": 1, "index": PO_JOIN} | self.options
+    def compile(self) -> CompiledJoin:
+        """The join as a unit runs it: a micro-batch becomes a segment, which others can map."""
+        given: dict[str, Any] = {"threads": 1, "index": PO_JOIN, **self.join.options}
         if given["index"] == AUTO:
             given["index"] = PO_JOIN
-        return Options(**given | {"merge": "inline", "head_rows": 0})
+        options = given | {"merge": "inline", "head_rows": 0}
+        spec = replace(self.listing, options=options)
+        return CompiledJoin(spec, self.schema("left"), self.schema("right"))
 
     def state(self, unit: int) -> JoinState:
         """An empty join with this unit's share: of all that it is sent, or of all rows."""
@@ -233,4 +214,4 @@ class UnitSpec:
 
 def compiled_of(spec: UnitSpec) -> CompiledJoin:
     """The compiled join, once for each worker process."""
-    return _COMPILED.made(spec.label, lambda: CompiledJoin(spec.config))
+    return _COMPILED.made(spec.label, spec.compile)

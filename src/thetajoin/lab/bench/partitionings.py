@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.bench.harness import Report
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.held import HeldJoin
-from thetajoin.engine.options import Options
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import make_batch
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.lab.bench.streams import Stream, normal, prices, uniform, wind, zipf
 from thetajoin.lab.measures import Measures, balance, count_results, measure, spread
 from thetajoin.lab.partitionings import NAMED, Partitioning, named, partition
@@ -125,8 +125,8 @@ def default(left: Stream, right: Stream, op: str, p: int = 10) -> tuple[Measures
         "l": pa.record_batch({"x": left}),
         "r": pa.record_batch({"x": right}),
     }
-    config = JoinConfig(f"l.x {op} r.x", tables["l"].schema, tables["r"].schema, options=_ONE)
-    compiled = CompiledJoin(config)
+    spec = JoinSpec(f"l.x {op} r.x", options=_ONE)
+    compiled = CompiledJoin(spec, tables["l"].schema, tables["r"].schema)
     sights = sights_of(compiled)
     zones = {
         side: summarise(sights, side, make_batch(tables[side], side, compiled.parts, []))
@@ -169,7 +169,7 @@ def default(left: Stream, right: Stream, op: str, p: int = 10) -> tuple[Measures
     return Measures(found, results, balance(loads[0]), balance(loads[1])), seconds
 
 
-_ONE = Options(threads=1)
+_ONE = {"threads": 1}
 
 
 def _exact(compiled: CompiledJoin, held: Side, tables: dict[Side, pa.RecordBatch]) -> Any:

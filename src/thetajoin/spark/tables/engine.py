@@ -111,9 +111,9 @@ def _by_spark(session: Any, compiled: CompiledJoin, alone: str | None, tuned: st
 
 def _only_ours(compiled: CompiledJoin) -> str | None:
     """What only thetajoin can do of what the join asks."""
-    if compiled.config.self_join:
+    if compiled.spec.self_join:
         return "self-join that leaves a row's pair with itself out"
-    if isinstance(compiled.config.window, CountWindow):
+    if isinstance(compiled.window, CountWindow):
         return "CountWindow"
     return None
 

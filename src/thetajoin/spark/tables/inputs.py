@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from thetajoin.engine.compiled import CompiledJoin, JoinConfig
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import Side
+from thetajoin.engine.spec import JoinSpec
+from thetajoin.predicate import condition_text
 from thetajoin.spark.tables.counted import numbered
 from thetajoin.spark.tables.table import Table
 from thetajoin.window.counted import carried, hidden, sees
@@ -25,7 +27,8 @@ class Inputs:
     """
 
     tables: dict[Side, Table]
-    config: JoinConfig
+    spec: JoinSpec
+    schemas: dict[Side, pa.Schema]
     is_self_join: bool
     added: frozenset[str]
 
@@ -43,17 +46,18 @@ class Inputs:
         return names.index(hidden("l", "row")), names.index(hidden("r", "row"))
 
 
-def prepare(given: Mapping[Side, Table], config: JoinConfig, on: str | None) -> Inputs:
+def prepare(given: Mapping[Side, Table], compiled: CompiledJoin) -> Inputs:
     """The inputs of a join that has been checked; a self-join's are one."""
-    self_join, window = config.self_join, config.window
+    spec, window = compiled.spec, compiled.window
+    self_join, on = spec.self_join, None if spec.on is None else condition_text(spec.on)
     tables: dict[Side, Table] = {"l": given["l"]} if self_join else dict(given)
-    schemas: dict[Side, pa.Schema] = {"l": config.left_schema, "r": config.right_schema}
+    schemas = dict(compiled.given)
     numbers: dict[Side, list[str]] = {"l": [], "r": []}
     if isinstance(window, CountWindow):
-        assert config.order_by is not None
+        assert spec.order_by is not None
         order = [
             schemas[side].names.index(name)
-            for side, name in zip(schemas, config.order_by, strict=True)
+            for side, name in zip(schemas, spec.order_by, strict=True)
         ]
         frames = {side: table.given for side, table in tables.items()}
         made = numbered(frames, order, window)  # type: ignore[arg-type]
@@ -71,13 +75,5 @@ def prepare(given: Mapping[Side, Table], config: JoinConfig, on: str | None) -> 
             added.add(hidden(side, name))
     if self_join:
         tables["r"] = tables["l"]
-    changed = replace(
-        config,
-        on=on,
-        left_schema=schemas["l"],
-        right_schema=schemas["r"],
-        window=window,
-        order_by=None,
-        self_join=False,
-    )
-    return Inputs(tables, changed, self_join, frozenset(added))
+    changed = replace(spec, on=on, window=window, order_by=None, self_join=False)
+    return Inputs(tables, changed, schemas, self_join, frozenset(added))

@@ -19,20 +19,19 @@ import numpy as np
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from thetajoin.engine.call import JoinCall
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.held import Singles
 from thetajoin.engine.layout import How, preserves
 from thetajoin.engine.parts import OTHER, SIDES, Side
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError, warn_user
 from thetajoin.limits import limits
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches, without_boxes
 from thetajoin.planner.engines import EngineChoice, has_equality
 from thetajoin.planner.facets import sights_of
-from thetajoin.predicate import condition_text
 from thetajoin.registry import spark_partitionings
 from thetajoin.spark.session import BATCH_BYTES, NO_LIMIT
-from thetajoin.spark.stream import framed, output_schema
+from thetajoin.spark.stream import compile_join, output_schema
 from thetajoin.spark.tables.broadcast import broadcast_join
 from thetajoin.spark.tables.cell import COUNTS, CellJob, joiner
 from thetajoin.spark.tables.drawn import Drawn, draw_both
@@ -55,32 +54,33 @@ BROADCAST_BYTES = 16 << 20
 REPLANS = 3
 
 
-def batch_join(left: Any, right: Any, call: JoinCall) -> Any:
+def batch_join(left: Any, right: Any, spec: JoinSpec) -> Any:
     """The join of two tables, as a DataFrame; both are read now, and again when it runs."""
-    options = dict(call.options)
-    settings = BatchOptions.take(options)
-    config = framed(replace(call, options=options), left, right, streaming=False)
-    if settings.observe is not None and config.how == "full":
+    settings, compiled = _compiled(left, right, spec)
+    if settings.observe is not None and spec.how == "full":
         raise OptionError("observe goes with one join, and a full join is two: leave it out")
-    compiled = CompiledJoin(config)  # refuses what is wrong
     output = output_schema(compiled, left, right)
     tables: dict[Side, Table] = {"l": Table(left), "r": Table(right)}
-    chosen = choose(tables, compiled, settings, call.options)
+    chosen = choose(tables, compiled, settings, spec.options)
     if isinstance(chosen.condition, NativeNearest):
-        return native_nearest(tables, chosen.condition, config.how, output)
+        return native_nearest(tables, chosen.condition, spec.how, output)
     if chosen.condition is not None:
-        return native_join(tables, chosen.condition, config.how, output)
-    inputs = prepare(tables, config, None if call.on is None else condition_text(call.on))
-    return _Join(inputs, settings, output, options, compiled, chosen.drawn).run()
+        return native_join(tables, chosen.condition, spec.how, output)
+    return _Join(prepare(tables, compiled), settings, output, compiled, chosen.drawn).run()
 
 
-def chosen_engine(left: Any, right: Any, call: JoinCall) -> EngineChoice:
+def chosen_engine(left: Any, right: Any, spec: JoinSpec) -> EngineChoice:
     """Which engine `batch_join` would use, and why."""
-    options = dict(call.options)
-    settings = BatchOptions.take(options)
-    config = framed(replace(call, options=options), left, right, streaming=False)
+    settings, compiled = _compiled(left, right, spec)
     tables: dict[Side, Table] = {"l": Table(left), "r": Table(right)}
-    return choose(tables, CompiledJoin(config), settings, call.options).choice
+    return choose(tables, compiled, settings, spec.options).choice
+
+
+def _compiled(left: Any, right: Any, spec: JoinSpec) -> tuple[BatchOptions, CompiledJoin]:
+    """The join, and the options that only it has; refuses what is wrong."""
+    options = dict(spec.options)
+    settings = BatchOptions.take(options)
+    return settings, compile_join(replace(spec, options=options), left, right)
 
 
 class _Join:
@@ -91,14 +91,13 @@ class _Join:
         inputs: Inputs,
         settings: BatchOptions,
         output: StructType,
-        options: dict[str, Any],
         compiled: CompiledJoin,
         drawn: Drawn | None,
     ) -> None:
         self.inputs, self.settings, self.output = inputs, settings, output
-        self.spec = UnitSpec.of(inputs.config, options)
+        self.spec = UnitSpec.of(inputs.spec, inputs.schemas["l"], inputs.schemas["r"])
         # Columns that only serve this join are part of its condition.
-        self.compiled = CompiledJoin(self.spec.config) if inputs.added else compiled
+        self.compiled = self.spec.compile() if inputs.added else compiled
         self.how: How = self.compiled.keeps
         self.session = inputs.tables["l"].session
         self._drawn = drawn
@@ -188,7 +187,7 @@ class _Join:
     def _broadcast(self, how: How, small: Side, whole: Whole) -> Any:
         spec = self.spec
         if self.compiled.near_key is None:
-            spec = replace(spec, how=how, label=f"{spec.label}-{how}")
+            spec = replace(spec, join=replace(spec.join, how=how), label=f"{spec.label}-{how}")
         shown = self.inputs.shown(self.compiled)
         return broadcast_join(self.inputs, spec, OTHER[small], whole, self.output, shown)
 

@@ -81,7 +81,7 @@ def native_condition(compiled: CompiledJoin, *, ansi: bool) -> NativeCondition:
     rest = [_conjunct(part, shared) for part in disjuncts]
     either = disjunction([part for part in rest if part is not None])
     parts = [*first, *([] if either is None or None in rest else [either])]
-    time = time_difference(compiled.config.window, *(compiled.schemas[side] for side in SIDES))
+    time = time_difference(compiled.window, *(compiled.schemas[side] for side in SIDES))
     if time is not None:
         parts.append(_difference(time))
     whole = conjunction(parts)
@@ -121,7 +121,7 @@ class NativeNearest:
 
 def nearest_condition(compiled: CompiledJoin, *, ansi: bool) -> NativeNearest:
     """The nearest match of a join, for a session whose casts are strict or not."""
-    nearest, near = compiled.config.nearest, compiled.near_key
+    nearest, near = compiled.spec.nearest, compiled.near_key
     assert nearest is not None
     assert near is not None
     part = compiled.condition.disjuncts[0]
@@ -163,7 +163,7 @@ def nearest_condition(compiled: CompiledJoin, *, ansi: bool) -> NativeNearest:
 
 def _beyond_a_window(compiled: CompiledJoin) -> Iterator[str]:
     """What a nearest match asks that a window over both sides does not find."""
-    config, nearest = compiled.config, compiled.config.nearest
+    nearest = compiled.spec.nearest
     assert nearest is not None
     if nearest.direction == "nearest":
         yield "Spark's windows look one way, and direction='nearest' looks both ways"
@@ -171,10 +171,10 @@ def _beyond_a_window(compiled: CompiledJoin) -> Iterator[str]:
         yield f"Spark's windows find one row, and k={nearest.k}"
     if nearest.ties == "all":
         yield "Spark's windows find one row, and ties='all' asks for all at one distance"
-    if not isinstance(config.window, FullHistory):
+    if not isinstance(compiled.window, FullHistory):
         yield "Spark's windows do not end by a TimeWindow"
     if nearest.order_by is not None:
-        type_ = config.right_schema.field(nearest.order_by).type
+        type_ = compiled.given["r"].field(nearest.order_by).type
         if t.is_nested(type_):
             yield f"Spark may order {nearest.order_by!r} otherwise, which is {type_}"
     disjuncts = compiled.condition.disjuncts

@@ -1,0 +1,188 @@
+"""What a join is, as one value: from the API down to the engine and into snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from thetajoin.engine.layout import How, check_suffix, parse_how
+from thetajoin.engine.nearest import Nearest, nearest_from_dict, nearest_how, nearest_window
+from thetajoin.engine.options import Options
+from thetajoin.errors import OptionError, WindowError
+from thetajoin.predicate import condition_text
+from thetajoin.window.windows import (
+    CountWindow,
+    FullHistory,
+    TimeWindow,
+    Window,
+    window_from_dict,
+)
+
+TotalsHow = Literal["inner", "left"]
+
+NO_WINDOW = (
+    "a stream needs a window: TimeWindow('10 minutes', time='ts'), CountWindow(1000) or "
+    "FullHistory()"
+)
+
+
+@dataclass(frozen=True)
+class JoinSpec:
+    """What a join is, but for its inputs: made by a call of the API, and handed down unchanged.
+
+    group_by, aggs: where totals of the matches are asked for, and not the matches. window: None
+    where none was given. options: as given; an engine takes those that are its own.
+    """
+
+    on: Any = None
+    how: How = "inner"
+    window: Window | None = None
+    order_by: tuple[str, str] | None = None
+    suffix: str = "_right"
+    self_join: bool = False
+    nearest: Nearest | None = None
+    group_by: Any = ()
+    aggs: Mapping[str, str] | None = None
+    indicator: str | None = None
+    keep_late: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        on: Any,
+        how: str = "inner",
+        window: Any = None,
+        order_by: Any = None,
+        suffix: Any = "_right",
+        *,
+        nearest: Nearest | None = None,
+        aggs: Mapping[str, str] | None = None,
+        keep_late: Any = False,
+        **more: Any,
+    ) -> JoinSpec:
+        """From arguments as a caller gave them; refuses what is wrong whatever the inputs.
+
+        more: other fields, whose values depend on the inputs' columns.
+        """
+        if window is not None:
+            window = check_window(window)
+            if nearest is not None:
+                window = nearest_window(window, nearest, streaming=False)
+        if aggs is not None:
+            kind: How = totals_how(how)
+        else:
+            kind = parse_how(how) if nearest is None else nearest_how(how)
+        order = check_order(order_by)
+        if more.get("self_join") and order is not None and order[0] != order[1]:
+            raise OptionError(
+                f"order_by={order_by!r}: the rows of a self-join have one order, so give one column"
+            )
+        return cls(
+            on,
+            kind,
+            window,
+            order,
+            check_suffix(suffix),
+            nearest=nearest,
+            aggs=aggs,
+            keep_late=check_keep_late(keep_late),
+            **more,
+        )
+
+    def for_stream(self) -> JoinSpec:
+        """The same of two streams; refuses what would keep rows for ever."""
+        window = check_window(self.window)
+        if self.nearest is not None:
+            window = nearest_window(window, self.nearest, streaming=True)
+        if self.aggs is None:
+            refuse_endless(window, self.how)
+        if self.keep_late and not isinstance(window, TimeWindow):
+            raise OptionError("keep_late=True needs a TimeWindow: without one, no row is ever late")
+        return replace(self, window=window)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As values that JSON can hold; `from_dict` reads it back."""
+        found = {
+            "on": "" if self.on is None else condition_text(self.on),
+            "how": self.how,
+            "window": None if self.window is None else self.window.to_dict(),
+            "order_by": self.order_by,
+            "suffix": self.suffix,
+            "nearest": None if self.nearest is None else self.nearest.to_dict(),
+            "indicator": self.indicator,
+            "keep_late": self.keep_late,
+            "options": asdict(Options.parse(self.options)),
+        }
+        if self.self_join:
+            found["self_join"] = True
+        if self.aggs is not None:
+            found |= {"group_by": self.group_by, "aggs": dict(self.aggs)}
+        return found
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> JoinSpec:
+        """What `to_dict` wrote, in this version or an older one."""
+        window, nearest = saved["window"], saved.get("nearest")
+        return cls.of(
+            saved["on"] or None,
+            saved.get("how", "inner"),
+            None if window is None else window_from_dict(window),
+            saved["order_by"],
+            saved.get("suffix", "_right"),
+            nearest=None if nearest is None else nearest_from_dict(nearest),
+            aggs=saved.get("aggs"),
+            self_join=bool(saved.get("self_join", False)),
+            group_by=saved.get("group_by", ()),
+            indicator=saved.get("indicator"),
+            keep_late=saved.get("keep_late", False),
+            options=saved["options"],
+        )
+
+
+def totals_how(how: str) -> TotalsHow:
+    """How unmatched left rows are taken; other kinds of join have no groups for theirs."""
+    with suppress(OptionError):
+        known = parse_how(how)
+        if known == "inner" or known == "left":
+            return known
+    raise OptionError(f"how={how!r}: aggregates over a join take how='inner' or how='left'")
+
+
+def check_keep_late(keep_late: object) -> bool:
+    """Whether late rows are to be kept."""
+    if not isinstance(keep_late, bool):
+        raise OptionError(f"keep_late={keep_late!r}: must be True or False")
+    return keep_late
+
+
+def check_window(window: Any) -> Window:
+    """The window, or an error that names the choices."""
+    if window is None:
+        raise WindowError(NO_WINDOW)
+    if not isinstance(window, TimeWindow | CountWindow | FullHistory):
+        raise WindowError(f"window={window!r} is no window: {NO_WINDOW}")
+    return window
+
+
+def refuse_endless(window: Window, how: How) -> None:
+    """Refuse a stream whose unmatched rows would never come."""
+    if isinstance(window, FullHistory) and how in ("left", "right", "full", "anti"):
+        raise WindowError(
+            f"how={how!r} with FullHistory() would never give an unmatched row, since a later "
+            "row may always match: use a TimeWindow or a CountWindow"
+        )
+
+
+def check_order(order_by: Any) -> tuple[str, str] | None:
+    """One column name for both sides, or one for each."""
+    match order_by:
+        case None:
+            return None
+        case str():
+            return order_by, order_by
+        case (str() as left, str() as right):
+            return left, right
+    raise OptionError(f"order_by={order_by!r}: give a column name, or a pair, one per side")
