@@ -25,7 +25,7 @@ from thetajoin.bench.spark_stream import spark_on
 SETTINGS = ("spark.sql.join.asofJoin.enabled", "spark.sql.join.sortMergeAsOfJoin.enabled")
 PEER = "Spark ASOF JOIN"
 # Seconds for Spark's operator to give its result once.
-LIMIT = 300.0
+LIMIT = 150.0
 # The share of the tables on which rows are compared, whether or not the whole ends in time.
 SAMPLE = 0.02
 
