@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.intake import Clock, Ordering, check_schema, conform, storage_schema, stored
@@ -123,6 +125,14 @@ class CompiledJoin:
         if side == "l" or not self.layout.only_left:
             return list(self.schemas[side].names)
         return self.needed(side)
+
+    def give_alone(
+        self, side: Side, table: pa.RecordBatch, rows: NDArray[np.integer[Any]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of one side as the join gives them out alone, in chunks."""
+        step = self.options.chunk_rows
+        for start in range(0, len(rows), step):
+            yield self.layout.single(side, table, rows[start : start + step].astype(np.int32))
 
     def taken_in(self, rows: pa.RecordBatch, side: Side) -> pa.RecordBatch:
         """A user's rows, checked, in the types they are kept in."""

@@ -73,11 +73,7 @@ class HeldJoin:
         if self._singles == "none":
             return
         wanted = self._matched if self._singles == "matched" else ~self._matched
-        rows = np.flatnonzero(wanted).astype(np.int32)
-        step = self._join.options.chunk_rows
-        for start in range(0, len(rows), step):
-            chunk = rows[start : start + step]
-            yield self._join.layout.single(self._held, self._batch.table, chunk)
+        yield from self._join.give_alone(self._held, self._batch.table, np.flatnonzero(wanted))
 
 
 def _where(part: PartRows, mask: np.ndarray) -> PartRows:

@@ -210,25 +210,18 @@ class NearestState(JoinState):
         self, left: pa.RecordBatch, found: Neighbours, known: Flags
     ) -> Iterator[pa.RecordBatch]:
         """Rows to give out for left rows of which everything is known."""
-        how = self.join.spec.how
+        how, step = self.join.spec.how, self.join.options.chunk_rows
         matched = np.bincount(found.left, minlength=left.num_rows) > 0
         self.counters.pairs += len(found)
         if how in ("inner", "left"):
             for place, block in enumerate(self.stores["r"].blocks()):
                 mine = found.where(found.block == place)
-                for a, b in self._chunks(len(mine)):
-                    lefts, rights = mine.left[a:b], mine.row[a:b]
+                for start in range(0, len(mine), step):
+                    lefts, rights = (rows[start : start + step] for rows in (mine.left, mine.row))
                     yield self.join.layout.pairs(left, lefts, block.table, rights)
         if how == "inner":
             return
         alone = known & (matched if how == "semi" else ~matched)
         if how != "semi":
             self.counters.unmatched += int(alone.sum())
-        rows = np.flatnonzero(alone).astype(np.int32)
-        for a, b in self._chunks(len(rows)):
-            yield self.join.layout.single("l", left, rows[a:b])
-
-    def _chunks(self, rows: int) -> Iterator[tuple[int, int]]:
-        step = self.join.options.chunk_rows
-        for start in range(0, rows, step):
-            yield start, start + step
+        yield from self.join.give_alone("l", left, np.flatnonzero(alone))

@@ -103,12 +103,6 @@ class _OneShot:
 
     def _alone(self) -> Iterator[pa.RecordBatch]:
         """Rows of preserved sides that matched nothing; those that did, of a semi join."""
-        step = self._join.options.chunk_rows
-        for side in SIDES:
-            if side not in self._matched:
-                continue
-            wanted = self._matched[side] if self._how == "semi" else ~self._matched[side]
-            rows = np.flatnonzero(wanted).astype(np.int32)
-            for start in range(0, len(rows), step):
-                chunk = rows[start : start + step]
-                yield self._join.layout.single(side, self._batches[side].table, chunk)
+        for side, matched in self._matched.items():
+            rows = np.flatnonzero(matched if self._how == "semi" else ~matched)
+            yield from self._join.give_alone(side, self._batches[side].table, rows)

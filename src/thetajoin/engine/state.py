@@ -256,11 +256,9 @@ class JoinState:
     def _give_alone(
         self, side: Side, block: Block, rows: NDArray[np.intp]
     ) -> Iterator[pa.RecordBatch]:
-        step = self.join.options.chunk_rows
-        for start in range(0, len(rows), step):
-            chunk = rows[start : start + step].astype(np.int32)
-            self.counters.unmatched += len(chunk)
-            yield self.join.layout.single(side, block.table, chunk)
+        for found in self.join.give_alone(side, block.table, rows):
+            self.counters.unmatched += found.num_rows
+            yield found
 
     def commit(
         self, step: Step, marks: dict[object, Flags] | None = None, pairs: int = 0

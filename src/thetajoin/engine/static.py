@@ -74,6 +74,5 @@ class StaticJoin:
                 yield found.output
         if matched is None:
             return
-        single = np.flatnonzero(matched if how == "semi" else ~matched).astype(np.int32)
-        if len(single):
-            yield join.layout.single(side, batch.table, single)
+        rows = np.flatnonzero(matched if how == "semi" else ~matched)
+        yield from join.give_alone(side, batch.table, rows)
