@@ -147,7 +147,7 @@ def test_the_command_gives_every_key_and_the_parts_asked_for(
     found = json.loads(capsys.readouterr().out)
     assert list(found["figures"]) == list(TARGETS)
     measured = {key for key, value in found["figures"].items() if value is not None}
-    assert measured == {"scd2_vs_best_peer", "overlap_vs_best_peer"}
+    assert measured == {"scd2_vs_best_peer", "scd2_spread", "overlap_vs_best_peer"}
     assert list(found["details"]) == ["scd2", "overlap"]
     assert found["details"]["scd2"]["spread"].keys() == found["details"]["scd2"]["median"].keys()
 
