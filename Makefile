@@ -91,10 +91,10 @@ $(VENV)/apart-%/.stamp: $(VENV)/.stamp-python Makefile
 
 bench: $(VENV)/.stamp-bench,spark $(VENV)/apart-polars-bio/.stamp $(VENV)/apart-pathway/.stamp
 	$(java)
-	@$(BIN)/thetajoin bench engine
-	@$(BIN)/thetajoin bench spark-stream
+	@$(BIN)/python -m benchmarks engine
+	@$(BIN)/python -m benchmarks spark-stream
 	@THETAJOIN_POLARS_BIO_PYTHON=$(VENV)/apart-polars-bio/bin/python \
-		THETAJOIN_PATHWAY_PYTHON=$(VENV)/apart-pathway/bin/python $(BIN)/thetajoin bench joins
+		THETAJOIN_PATHWAY_PYTHON=$(VENV)/apart-pathway/bin/python $(BIN)/python -m benchmarks joins
 
 # Strict: a broken link or anchor, or a page that is in no menu, is an error.
 docs: $(VENV)/.stamp-docs
@@ -103,4 +103,4 @@ docs: $(VENV)/.stamp-docs
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

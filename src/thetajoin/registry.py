@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 # The product's own index, and the name that leaves the choice to the laboratory.
 PO_JOIN, AUTO = "po_join", "auto"
-# Benchmarks of what the papers compare: modules like those of `thetajoin.bench`.
-BENCHMARKS = {
-    "partitionings": "thetajoin.lab.bench.partitionings",
-    "structures": "thetajoin.lab.bench.structures",
-}
 
 
 def check_index(name: Any, options: Mapping[str, Any]) -> None:

@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def no_collections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each measurement garbage is collected, which takes half a second in such a process."""
-    monkeypatch.setattr("thetajoin.bench.harness.gc.collect", lambda: 0)
+    monkeypatch.setattr("benchmarks.harness.gc.collect", lambda: 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from thetajoin.bench.harness import in_turns, run_workload
+from benchmarks.harness import in_turns, run_workload
 
 
 def _steps(threads: int, scale: float) -> Iterator[dict[str, float]]:

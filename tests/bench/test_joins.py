@@ -12,13 +12,13 @@ import pytest
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")
 
-from thetajoin.bench import join_data, joins
-from thetajoin.bench.case import Case
-from thetajoin.bench.harness import Report, TooSlowError
-from thetajoin.bench.join_data import Tables
-from thetajoin.bench.joins import CASES, PARTS, TARGETS, best_peer, compared, in_rounds, parts_of
-from thetajoin.bench.same_rows import check_same_rows, checksum
-from thetajoin.cli.benchmarks import run_benchmark
+from benchmarks import join_data, joins
+from benchmarks.case import Case
+from benchmarks.harness import Report, TooSlowError
+from benchmarks.join_data import Tables
+from benchmarks.joins import CASES, PARTS, TARGETS, best_peer, compared, in_rounds, parts_of
+from benchmarks.names import BENCHMARKS
+from benchmarks.same_rows import check_same_rows, checksum
 from thetajoin.errors import OptionError
 
 SCALE = 0.002
@@ -122,7 +122,7 @@ def test_signed_zeros_are_one_number() -> None:
 def test_an_engine_that_is_far_behind_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = {"thetajoin": 0, "near": 0, "slow": 0}
     clock = [0.0]
-    monkeypatch.setattr("thetajoin.bench.harness.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("benchmarks.harness.time.perf_counter", lambda: clock[0])
 
     def run(who: str, seconds: float) -> Callable[[], None]:
         def go() -> None:
@@ -143,7 +143,7 @@ def test_an_engine_that_is_far_behind_is_measured_once(monkeypatch: pytest.Monke
 def test_the_command_gives_every_key_and_the_parts_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run_benchmark("joins", as_json=True, scale=SCALE, words=["--only", "scd2,overlap"])
+    BENCHMARKS.run("joins", as_json=True, scale=SCALE, words=["--only", "scd2,overlap"])
     found = json.loads(capsys.readouterr().out)
     assert list(found["figures"]) == list(TARGETS)
     measured = {key for key, value in found["figures"].items() if value is not None}
@@ -156,7 +156,7 @@ def test_only_names_parts() -> None:
     assert parts_of("") == list(PARTS)
     assert parts_of("asof, scd2") == ["scd2", "asof"]
     with pytest.raises(OptionError, match="no part 'scd3': did you mean 'scd2'"):
-        run_benchmark("joins", as_json=True, scale=SCALE, words=["--only=scd3"])
+        BENCHMARKS.run("joins", as_json=True, scale=SCALE, words=["--only=scd3"])
 
 
 @pytest.mark.parametrize("make", [join_data.genome, join_data.scd2, join_data.trades])

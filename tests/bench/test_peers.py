@@ -10,20 +10,20 @@ import pytest
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")
 
-from thetajoin.bench import case as case_module
-from thetajoin.bench import own_process
-from thetajoin.bench.asof_spark import ended_within
-from thetajoin.bench.case import Case
-from thetajoin.bench.harness import TooSlowError
-from thetajoin.bench.join_cases import asof_small, attribution_small, overlap, overlap_left
-from thetajoin.bench.joins import compared
-from thetajoin.bench.operators import (
+from benchmarks import case as case_module
+from benchmarks import own_process
+from benchmarks.asof_spark import ended_within
+from benchmarks.case import Case
+from benchmarks.harness import TooSlowError
+from benchmarks.join_cases import asof_small, attribution_small, overlap, overlap_left
+from benchmarks.joins import compared
+from benchmarks.operators import (
     chdb_operators,
     datafusion_operators,
     duckdb_operators,
     polars_operators,
 )
-from thetajoin.bench.own_process import Pathway, pathway_python
+from benchmarks.own_process import Pathway, pathway_python
 
 SCALE = 0.002
 TIMES = pa.table({"id": [1, 2], "ts": [5, 9]})

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from thetajoin.bench import engine, plots, scale_out
-from thetajoin.bench.harness import Report
+from benchmarks import engine, plots, scale_out
+from benchmarks.harness import Report
 
 MEDIANS = {"median": {"thetajoin": 0.2, "duckdb": 0.5, "polars": 1.0}}
 

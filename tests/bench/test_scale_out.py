@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from thetajoin.bench.scale_units import WORKLOADS, measure
+from benchmarks.scale_units import WORKLOADS, measure
 
 ROUTINGS = {
     "hash": "hash",

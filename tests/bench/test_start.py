@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from thetajoin.bench import start
+from benchmarks import start
+from benchmarks.harness import ROOT
 from thetajoin.errors import ResourceError
 
 
@@ -73,7 +75,9 @@ def test_caches_are_emptied_and_homes_are_new(tmp_path) -> None:
     assert list((tmp_path / "home").iterdir()) == []
     environment = install.with_spark()
     assert environment["HOME"] == str(tmp_path / "home")
-    assert environment["PYTHONPATH"] == str(install.packages)
+    # Its thetajoin, and no other; the benchmark itself is in no install.
+    assert environment["PYTHONPATH"] == f"{install.packages}{os.pathsep}{ROOT}"
+    assert not (ROOT / "thetajoin").exists()
     assert not any(name.startswith("NUMBA") for name in environment)
 
 

@@ -9,7 +9,6 @@ same in the simulated cluster: a task that fails at a line, and Spark's next att
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 import tempfile
@@ -26,15 +25,17 @@ from typing import Any
 from zlib import crc32
 
 import thetajoin as tj
+from benchmarks.harness import Report
 from campaigns import interrupt_scenarios as scenarios
 from campaigns.interrupt_scenarios import Call, Scenario
-from thetajoin.errors import ThetaJoinError
+from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.limits import changed
 
 PACKAGE = str(Path(tj.__file__).parent)
 # What only waits its turn or undoes is outside of what reports that memory ran out, and so is the
 # line at which that begins.
 UNDOING = (str(Path("engine") / "serial.py"), "errors.py")
+TARGETS = {"wrong": "0"}
 
 
 class Interrupted(KeyboardInterrupt):
@@ -286,28 +287,36 @@ def run_unit(seed: int, stride: int = 1) -> Tally:
 # --- the command ---------------------------------------------------------------------------------
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What can be asked for."""
-    parser.add_argument("--stride", type=int, default=37, help="take only every so many lines")
-    parser.add_argument("--units", type=int, default=8, help="histories of Spark's unit")
-    parser.add_argument("--seed", type=int, default=1, help="the first history's")
-    parser.add_argument("--only", default="", help="scenarios whose names contain this")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
+def run(
+    progress: Callable[[str], None],
+    scale: float = 1.0,
+    *,
+    stride: int = 37,
+    units: int = 8,
+    seed: int = 1,
+    only: str = "",
+    jobs: int = 2,
+) -> Report:
+    """All scenarios whose names contain `only`, and `units` histories of Spark's unit.
 
-
-def run(args: argparse.Namespace) -> dict[str, Any]:
-    """All scenarios, on several processes."""
+    Of the lines one in `stride` is taken; `scale` takes fewer of them.
+    """
+    for name, value in (("stride", stride), ("jobs", jobs)):
+        if value < 1:
+            raise OptionError(f"--{name} {value}: must be at least 1")
+    stride = max(1, round(stride / scale))
     began = time.monotonic()
     work: list[tuple[Callable[..., Tally], Any]] = [
-        (run_scenario, name) for name in scenarios.names() if args.only in name
+        (run_scenario, name) for name in scenarios.names() if only in name
     ]
-    if args.only in "unit":
-        work += [(run_unit, seed) for seed in range(args.seed, args.seed + args.units)]
+    if only in "unit":
+        work += [(run_unit, one) for one in range(seed, seed + units)]
     total, by_scenario = Tally(), {}
-    for (_, name), tally in zip(work, _results(work, args.stride, args.jobs), strict=True):
+    for (_, name), tally in zip(work, _results(work, stride, jobs), strict=True):
         by_scenario[str(name)] = {"points": tally.points, "wrong": len(tally.wrong)}
         total.add(tally)
-    figures = {
+        progress(f"{total.points:,} lines, {len(total.wrong)} wrong")
+    figures: dict[str, float | None] = {
         "points": total.points,
         "wrong": len(total.wrong),
         "swallowed": total.swallowed,
@@ -315,7 +324,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "calls_without_stake": total.idle,
         "seconds": round(time.monotonic() - began),
     }
-    return {"figures": figures, "details": {"wrong": total.wrong[:50], "scenarios": by_scenario}}
+    details = {"wrong": total.wrong[:50], "scenarios": by_scenario}
+    return Report("interrupts", figures, TARGETS, details)
 
 
 def _results(

@@ -7,19 +7,21 @@ the others stay as they are: that is how a failing sequence is made short.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from benchmarks.harness import ROOT, Report
+from thetajoin.errors import OptionError
+
+TARGETS = {"wrong": "0"}
 # Seconds for one process; compiling everything takes half a minute on a quiet machine.
 PATIENCE = 300
 MOST_REPLAYS, LONGEST_S = 40, 900  # for making one sequence short
@@ -76,45 +78,55 @@ def shrink(seed: int, calls: int, failing: int) -> list[int]:
     return kept
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What can be asked for."""
-    parser.add_argument("--cases", type=int, default=100_000, help="calls in all")
-    parser.add_argument("--processes", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--cold", type=int, default=250, help="one process in so many compiles")
-    parser.add_argument("--replay", default="", help="calls of one seed, such as 3,17")
+def run(
+    progress: Callable[[str], None],
+    scale: float = 1.0,
+    *,
+    cases: int = 100_000,
+    processes: int = 1000,
+    seed: int = 1,
+    jobs: int = 2,
+    cold: int = 250,
+    replay: str = "",
+) -> Report:
+    """So many calls in all; sequences that fail are made short and written down.
 
-
-def run(args: argparse.Namespace) -> dict[str, Any]:
-    """All processes; failing sequences are made short and written down."""
+    `jobs` processes run at a time, and one in `cold` compiles its kernels. `replay` names calls of
+    one seed, such as ``3,17``, which are made again. `scale` shrinks the number of processes.
+    """
+    for name, value in (("cases", cases), ("processes", processes), ("jobs", jobs)):
+        if value < 1:
+            raise OptionError(f"--{name} {value}: must be at least 1")
     began = time.monotonic()
-    calls = -(-args.cases // args.processes)
-    seeds = range(args.seed, args.seed + (1 if args.replay else args.processes))
-    kept = [int(word) for word in args.replay.split(",")] if args.replay else None
+    calls = -(-cases // processes)
+    seeds = range(seed, seed + (1 if replay else max(1, round(processes * scale))))
+    kept = [int(word) for word in replay.split(",")] if replay else None
 
     def run_one(seed: int) -> tuple[int, dict[str, Any]]:
-        cold = bool(args.cold) and seed % args.cold == 0 and kept is None
-        return seed, run_process(seed, calls, kept, cold=cold)
+        compiles = bool(cold) and seed % cold == 0 and kept is None
+        return seed, run_process(seed, calls, kept, cold=compiles)
 
-    total, wrong, scripts = 0, [], []
+    total = 0
+    wrong: list[str] = []
+    scripts: list[str] = []
     folder: Path | None = None
-    with ThreadPoolExecutor(args.jobs) as pool:
-        for seed, found in pool.map(run_one, seeds):
+    with ThreadPoolExecutor(jobs) as pool:
+        for one, found in pool.map(run_one, seeds):
             total += found["calls"]
             for fault in found["wrong"]:
-                wrong.append(f"seed {seed}, call {fault['call']}: {fault['what']}")
+                wrong.append(f"seed {one}, call {fault['call']}: {fault['what']}")
+            progress(f"{total:,} calls, {len(wrong)} wrong")
             if found["wrong"] and len(scripts) < 5 and kept is None:
                 folder = folder or Path(tempfile.mkdtemp(prefix="wrong-sequences-"))
-                fewest = shrink(seed, calls, found["wrong"][0]["call"])
-                scripts.append(str(_write_script(folder, seed, calls, fewest)))
-    figures = {
+                fewest = shrink(one, calls, found["wrong"][0]["call"])
+                scripts.append(str(_write_script(folder, one, calls, fewest)))
+    figures: dict[str, float | None] = {
         "processes": len(seeds),
         "cases": total,
         "wrong": len(wrong),
         "seconds": round(time.monotonic() - began),
     }
-    return {"figures": figures, "details": {"wrong": wrong[:50], "scripts": scripts}}
+    return Report("sequences", figures, TARGETS, {"wrong": wrong[:50], "scripts": scripts})
 
 
 def _write_script(folder: Path, seed: int, calls: int, kept: list[int]) -> Path:

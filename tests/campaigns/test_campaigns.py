@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from benchmarks.harness import ROOT
 from campaigns import interrupt_scenarios, interrupts
+from campaigns.names import CAMPAIGNS
 from thetajoin.engine.state import JoinState
+from thetajoin.errors import OptionError
 from thetajoin.kernels import jit
 
-ROOT = Path(__file__).parents[2]
+
+@pytest.mark.parametrize("module", CAMPAIGNS.modules.values())
+def test_every_name_has_a_runner(module):
+    assert callable(importlib.import_module(module).run)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "says"),
+    [
+        ("fault", [], "no campaign 'fault': did you mean 'faults'"),
+        ("sequences", ["--jobs", "0"], "--jobs 0: must be at least 1"),
+        ("interrupts", ["--stride", "0"], "--stride 0: must be at least 1"),
+        ("upgrade", ["--only", "x"], "campaign upgrade has no option '--only'"),
+    ],
+)
+def test_a_mistake_is_refused(name, words, says):
+    with pytest.raises(OptionError, match=says):
+        CAMPAIGNS.run(name, as_json=True, scale=1.0, words=words)
 
 
 def run(*words: str) -> dict[str, object]:

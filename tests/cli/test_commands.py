@@ -58,7 +58,6 @@ def test_generate_is_seeded(run, tmp_path):
         (["explain"], "Missing argument"),
         (["explain", "a", "b", "c", "d"], "unexpected extra argument"),
         (["generate", "power"], "Missing argument"),
-        (["bench"], "Missing argument"),
         (["doctor", "extra"], "unexpected extra argument"),
         (["demo", "--rows", "x"], "Invalid value for '--rows'"),
         (["demo", "--out"], "requires an argument"),
@@ -68,15 +67,9 @@ def test_generate_is_seeded(run, tmp_path):
         (["generate", "power", "out", "--matches", "inf"], "matches must be a number"),
         (["generate", "power", "out", "--seed", "-1"], "seed must not be below 0"),
         (["generate", "power", os.devnull, "--rows", "10"], "is not a folder"),
-        (["bench", "engine", "--scale", "0"], "--scale must be a number above 0"),
-        (["bench", "engine", "--scale", "nan"], "--scale must be a number above 0"),
-        (["bench", "soak", "--plot", "d"], "has no plots"),
-        (["bench", "structures", "--plot", f"{os.devnull}/x"], "is not a folder"),
         (["generate", "powr", "out"], "did you mean 'power'?"),
         (["generate", "power", "out", "--rows", "0"], "at least 1"),
         (["generate", "power", "out", "--rows", "2", "--files", "3"], "no more files than rows"),
-        (["bench", "engin"], "did you mean 'engine'?"),
-        (["bench", "zzz"], "there are: engine"),
         (["demo", "--rows", "0"], "--rows must be at least 1"),
         (["demo", "--rows", "5", "--batches", "6"], "--batches 6 is more than --rows 5"),
     ],
@@ -123,7 +116,7 @@ def test_doctor_on_a_bare_machine(run, monkeypatch):
     assert err.count("\n") == 1
 
 
-COMMANDS = ["run", "explain", "demo", "generate", "doctor", "bench"]
+COMMANDS = ["run", "explain", "demo", "generate", "doctor"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -131,7 +124,7 @@ def test_every_command_has_help(run, command):
     code, out, err = run(command, "--help")
     assert (code, err) == (0, "")
     assert f"Usage: thetajoin {command}" in out
-    if command in ("run", "explain", "generate", "bench"):
+    if command in ("run", "explain", "generate"):
         assert f"thetajoin {command}" in out.split("Example")[1]
 
 
@@ -144,8 +137,7 @@ def test_a_misspelt_command(refused, typed, meant):
     ("line", "offered"),
     [
         ("thetajoin ", {"run", "doctor"}),
-        ("thetajoin be", {"bench"}),
-        ("thetajoin bench eng", {"engine"}),
+        ("thetajoin doc", {"doctor"}),
         ("thetajoin generate ", {"power", "taxi"}),
         ("thetajoin run x --format ", {"csv", "parquet"}),
         ("thetajoin run --ov", {"--overwrite"}),
@@ -160,15 +152,23 @@ def test_completion(run, monkeypatch, line, offered):
     assert offered <= set(out.split())
 
 
+@pytest.mark.parametrize("words", [[], ["engine"], ["joins", "--only", "scd2"], ["--help"]])
+def test_who_asks_for_a_benchmark_is_told_where_they_are(
+    run, refused, words, monkeypatch, tmp_path
+):
+    import thetajoin
+
+    installed = tmp_path / "lib" / "site-packages" / "thetajoin" / "__init__.py"
+    monkeypatch.setattr(thetajoin, "__file__", str(installed))
+    told = refused("bench", *words)
+    assert "from a checkout: python -m benchmarks NAME" in told
+    assert "bench" not in run("--help")[1]
+
+
 def test_without_words_there_is_help(run):
     code, out, err = run()
     assert (code, err) == (0, "")
     assert "doctor" in out
-
-
-def test_a_benchmark_that_needs_linux_says_so(refused, monkeypatch):
-    monkeypatch.setattr("pathlib.Path.exists", lambda _: False)
-    assert "Linux's /proc" in refused("bench", "spark-stream")
 
 
 def test_doctor_where_the_platform_says_little(run, monkeypatch):
@@ -256,3 +256,13 @@ def test_explain_of_a_missing_file(run, tmp_path):
     code, _, err = run("explain", tmp_path / "no.parquet", tmp_path / "no.parquet", "l.x < r.x")
     assert code == 1
     assert "no such file" in err
+
+
+def test_a_checkout_hands_over_to_its_benchmarks(run, monkeypatch, capfd):
+    code, _, err = run("bench", "no-such")
+    assert code == 1
+    assert "has become python -m benchmarks" in err
+    assert "no benchmark 'no-such'" in capfd.readouterr().err
+    code, _, err = run("bench", "fuzz", "--nothing")
+    assert code == 1
+    assert "has become python -m tests.campaigns" in err

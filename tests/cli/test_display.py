@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 from rich.cells import cell_len
 
-from thetajoin.bench.harness import Report
 from thetajoin.cli import rows
-from thetajoin.cli.benchmarks import show
 from thetajoin.cli.live import LiveLine, Totals
 from thetajoin.cli.rows import fit, show_rows
 from thetajoin.cli.terminal import screen, working
@@ -169,11 +167,3 @@ def test_the_line_is_for_a_terminal(terminal, capsys):
     shown = file.getvalue()
     assert "1 batch;" in shown
     assert shown.endswith("\x1b[2K")  # nothing stays behind
-
-
-@pytest.mark.parametrize(("scale", "shown"), [(1.0, True), (1, True), (0.1, False), (2.0, False)])
-def test_targets_are_those_of_full_size(capsys, scale, shown):
-    show(Report("name", {"figure": 1.0}, {"figure": "at least 7"}, {}), scale)
-    out = capsys.readouterr().out
-    assert ("at least 7" in out) == ("target" in out) == shown
-    assert ("--scale" in out) != shown

@@ -225,8 +225,16 @@ def test_what_it_has_become_on_its_way_does_not_matter(tmp_path, monkeypatch, th
     assert Process(tmp_path).end() == (130, STOPPED)
 
 
-def test_a_benchmark(tmp_path):
-    process = Process(tmp_path, "bench", "engine", "--scale", "0.5")
+BENCHMARKS = f"""
+import runpy, sys
+sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
+runpy.run_module("benchmarks", run_name="__main__")
+"""
+
+
+def test_a_benchmark(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "COMMAND", BENCHMARKS)
+    process = Process(tmp_path, "engine", "--scale", "0.5")
     time.sleep(3)
     process.interrupt()
     assert process.end() == (130, STOPPED)

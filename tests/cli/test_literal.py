@@ -6,8 +6,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from thetajoin.bench.harness import Report
-from thetajoin.cli.benchmarks import show
 from thetajoin.cli.rows import show_rows
 from thetajoin.cli.terminal import literal, screen
 
@@ -50,7 +48,6 @@ def test_errors(folder, refused, some_java):
     assert "[red]/[/no].csv" in refused("explain", "[red]/[/no].csv", "a.parquet", "l.a < r.a")
     assert "[red]k" in refused("explain", "a.parquet", "a.parquet", "l.zz < r.zz")
     assert "`[/b]`" in refused("explain", "a.parquet", "a.parquet", "l.s < r.`[/b]`")
-    assert "'[/red]'" in refused("bench", "[/red]")
     assert "'[/red]'" in refused("generate", "[/red]", "out")
     assert "[red]" in refused("demo", "--out", "a.parquet/[red]")
 
@@ -76,13 +73,6 @@ def test_doctor(run, monkeypatch, tmp_path):
 
     monkeypatch.setattr("thetajoin.cli.doctor.find_java", missing)
     assert "no Java in [/b]" in run("doctor")[1]
-
-
-def test_a_report(capsys):
-    show(Report("[red]name", {"[/b]": 1.0}, {"[/b]": "[red]1"}, {}))
-    out = capsys.readouterr().out
-    for text in ("[red]name", "[/b]", "[red]1"):
-        assert text in out
 
 
 def test_what_a_terminal_would_act_upon_is_written_out(capsys):

@@ -1,6 +1,6 @@
 """Makes the checkpoints and snapshots of this version that later ones must be able to go on with.
 
-    PYTHONPATH=src:tests python tests/data/make_kept.py
+    PYTHONPATH=src:tests:. python tests/data/make_kept.py
 
 writes those of `tests/data/kept/VERSION/*.zip` that are not there. Run it once for each release.
 What is there stays as it is: the files are what users of that version have.
@@ -25,6 +25,16 @@ import pyarrow.parquet as pq
 import naive
 import thetajoin as tj
 from aggregate.oracle import aggregated
+from campaigns.upgrade import (
+    CHECKPOINT,
+    CLOSING,
+    READ,
+    SNAPSHOT,
+    Kept,
+    ids_of,
+    listed,
+    run_query,
+)
 from naive import Advance, Near, Push
 from spark.harness import (
     EPOCH,
@@ -36,16 +46,6 @@ from spark.harness import (
     random_batches,
     seconds,
     with_watermarks,
-)
-from thetajoin.bench.upgrade import (
-    CHECKPOINT,
-    CLOSING,
-    READ,
-    SNAPSHOT,
-    Kept,
-    ids_of,
-    listed,
-    run_query,
 )
 
 HERE = Path(__file__).resolve().parent

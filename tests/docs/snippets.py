@@ -10,7 +10,8 @@ A page runs from top to bottom in one namespace and one empty folder:
   file that is not there is shown (``$ cat file``), it is written.
 - ``sh``: every line is a command.
 - ``sql``: runs over the tables that the page has by then. ``toml``: must be readable.
-- In any other block, `thetajoin` commands must exist, and their options.
+- In any other block, `thetajoin` commands must exist, and their options. So must what is run by
+  name from a checkout, anywhere on a page.
 - ``<!-- run: code -->`` and ``<!-- sh: command -->`` are run and not shown.
 - ``<!-- not run: reason -->`` keeps the block below it from being run, ``<!-- file: name -->``
   writes it to a file.
@@ -47,7 +48,10 @@ _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Commands that change a machine, want the network, or take minutes: continuous integration does
 # what they do in other ways.
 _SET_UP = ("pip", "make", "git", "docker", "podman", "twine", "source", "cd")
-_LONG = ("bench", "demo")
+_LONG = ("demo",)
+# Benchmarks and campaigns, which take minutes or hours.
+_BY_NAME = re.compile(r"\bpython -m (benchmarks|tests\.campaigns) ([^\s#`|][^#`|\n]*)")
+_OPTION = re.compile(r"(?<!\S)\[?(--[a-z][\w-]*)")
 _QUERY = """
 __import__("thetajoin").sql({!r}, **{{
     name: table for name, table in globals().items() if hasattr(table, "columns")
@@ -111,7 +115,7 @@ def run_page(
     Blocks with the text `without` in them are left out.
     """
     names = {"__name__": "page"} if names is None else names
-    wrong: list[str] = []
+    wrong = [f"{page.relative_to(ROOT)}: {what}" for what in _unknown_names(page.read_text())]
     for block in blocks_of(page.read_text()):
         if without is not None and without in block.text:
             continue
@@ -243,6 +247,7 @@ def _stays_unrun(command: str) -> bool:
         words[0] in _SET_UP
         or words[:3] == ["python", "-m", "venv"]
         or (words[0] == "thetajoin" and words[1] in _LONG)
+        or _BY_NAME.search(command) is not None
     )
 
 
@@ -272,11 +277,28 @@ def _mentioned(block: Block, where: str) -> list[str]:
         known = _options(*line.split()[:2])
         if known is None:
             wrong.append(f"{where}: there is no command `thetajoin {name}`")
-        elif name != "bench":
-            missing = set(re.findall(r"(?<!\S)\[?(--[a-z][\w-]*)", line)) - known
+        else:
+            missing = set(_OPTION.findall(line)) - known
             wrong += [f"{where}: `thetajoin {name}` has no option {option}" for option in missing]
-        elif line.split()[1] not in {*_benchmarks(), "NAME"}:
-            wrong.append(f"{where}: there is no benchmark {line.split()[1]}")
+    return wrong
+
+
+def _unknown_names(text: str) -> list[str]:
+    """Benchmarks and campaigns that a page names and that do not exist, nor their options."""
+    from benchmarks.names import BENCHMARKS
+    from campaigns.names import CAMPAIGNS
+
+    suites = {"benchmarks": BENCHMARKS, "tests.campaigns": CAMPAIGNS}
+    common = {"--json", "--scale", "--plot"}
+    wrong = []
+    for module, line in _BY_NAME.findall(text):
+        suite, name = suites[module], line.split()[0]
+        known = {one: common | set(options.split()) for one, options, _ in suite.described()}
+        if name not in {*known, "NAME"}:
+            wrong.append(f"there is no {suite.thing} {name}")
+        elif name in known:
+            missing = set(_OPTION.findall(line)) - known[name]
+            wrong += [f"{suite.thing} {name} has no option {option}" for option in missing]
     return wrong
 
 
@@ -292,9 +314,3 @@ def _options(name: str, part: str = "") -> set[str] | None:
     if command is None:
         return None
     return {option for parameter in command.params for option in parameter.opts}
-
-
-def _benchmarks() -> set[str]:
-    from thetajoin.cli.benchmarks import NAMES
-
-    return set(NAMES)

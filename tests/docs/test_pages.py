@@ -56,7 +56,9 @@ hello
         ("<!-- not run: needs a broker somewhere -->", "", 1),
         ("x = 1 -->", "x = 5 -->", 2),
         ("y = x", "y = z", 1),
-        ("echo hello", "thetajoin bench nothing", 1),
+        ("echo hello", "python -m benchmarks nothing", 1),
+        ("echo hello", "python -m benchmarks joins --bits 3", 1),
+        ("echo hello", "python -m tests.campaigns fuzz --cases 3", 0),
     ],
 )
 def test_what_is_not_as_shown_is_found(

@@ -29,7 +29,7 @@ def test_the_examples_give_what_they_show(tmp_path: Path) -> None:
     blocks = blocks_of((ROOT / "README.md").read_text())
     assert any(block.kind == "python" and "spark" not in block.text for block in blocks)
     done = subprocess.run(
-        [sys.executable, "-c", RUN, ROOT / "README.md", ROOT / "tests", ROOT / "src"],
+        [sys.executable, "-c", RUN, ROOT / "README.md", ROOT / "tests", ROOT / "src", ROOT],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import naive
+from campaigns.names import CAMPAIGNS
 from fuzz import trials
 from fuzz.aggregates import Near
 from fuzz.cases import CALLS, HOWS, INDEXES, case
@@ -20,8 +21,6 @@ from fuzz.kinds import BOOL, INT, LONG, STORED, arrow_type, from_array, kind_of,
 from fuzz.meaning import FAILED, Notes, evaluated
 from fuzz.nodes import Node, arithmetic, cast, lit, number
 from fuzz.shrink import shrunk
-from thetajoin.bench import blocks, fuzz
-from thetajoin.cli.benchmarks import run_benchmark
 from thetajoin.engine import bands, joiner, rows
 from thetajoin.errors import OptionError
 from thetajoin.index import interval
@@ -182,7 +181,7 @@ def test_a_band_that_saturates_is_found(monkeypatch):
         stored = [v for t in drawn.tables.values() for c in t.columns for v in c.values]
         return any(isinstance(v, int) and abs(v) > 2**62 for v in stored)
 
-    # The first such case is the 14,548th: a run of `bench fuzz` comes there in three minutes.
+    # The first such case is the 14,548th: the campaign comes there in three minutes.
     drawn, outcome = found(15_000, at_the_ends, first=14_400)
     assert outcome.why == "extra rows"
     assert_small(drawn, outcome)
@@ -204,14 +203,8 @@ def test_a_lost_last_chunk_is_found(monkeypatch):
     assert outcome.why == "missing rows"
 
 
-def test_a_command_that_lacks_its_tests_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(blocks, "__file__", str(tmp_path / "a" / "b" / "c" / "blocks.py"))
-    with pytest.raises(OptionError, match=r"bench fuzz .* source checkout"):
-        fuzz.run(lambda _: None, cases=1)
-
-
 def test_the_command_reports_what_it_did(capsys):
-    run_benchmark(
+    CAMPAIGNS.run(
         "fuzz", as_json=True, scale=1.0, words=["--cases", "20", "--seed=3", "--jobs", "1"]
     )
     report = json.loads(capsys.readouterr().out)
@@ -230,4 +223,4 @@ def test_the_command_reports_what_it_did(capsys):
 )
 def test_options_of_the_command(words, message):
     with pytest.raises(OptionError, match=message):
-        run_benchmark("fuzz", as_json=True, scale=1.0, words=words)
+        CAMPAIGNS.run("fuzz", as_json=True, scale=1.0, words=words)

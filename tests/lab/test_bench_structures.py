@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from thetajoin.bench.plots import plot_curves
-from thetajoin.lab.bench import structures
-from thetajoin.lab.bench.windows import SideWindow, band
+from benchmarks.lab import structures
+from benchmarks.lab.windows import SideWindow, band
+from benchmarks.plots import plot_curves
 from thetajoin.lab.catalog import NAMES
 
 

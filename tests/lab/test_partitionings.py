@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import naive
 import strategies as own
+from benchmarks.lab.measures import balance, count_results, measure, spread
 from thetajoin.errors import OptionError
-from thetajoin.lab.measures import balance, count_results, measure, spread
 from thetajoin.lab.partitionings import NAMED, OPERATORS, SWITCHES, _boundaries, named, partition
 
 STREAMS = st.lists(st.integers(-4, 6) | st.sampled_from([-100, 1000]), max_size=25)

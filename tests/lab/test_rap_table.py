@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thetajoin.lab.bench.structures import distributions
+from benchmarks.lab.structures import distributions
 from thetajoin.lab.kernels.llat import Histograms, adjust_splitters
 from thetajoin.lab.structures.rap_table import RapPartitions, first_splitters
 

@@ -54,7 +54,7 @@ class Outcome:
         return (
             f"# history {self.seed}: {self.wrong}\n"
             f"# {self.join}; {self.batches} micro-batches; faults: {faults}\n"
-            f"thetajoin bench simulate --histories 1 --seed {self.seed}"
+            f"python -m tests.campaigns simulate --histories 1 --seed {self.seed}"
         )
 
 

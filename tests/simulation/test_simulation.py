@@ -10,14 +10,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from campaigns.blocks import Work, tallies
+from campaigns.names import CAMPAIGNS
 from simulation.cluster import TASK_FAULTS, Settings
 from simulation.disk import DAMAGES
 from simulation.history import Outcome, run_history
 from simulation.run import Tally, simulate
-from thetajoin.bench import blocks
-from thetajoin.bench import simulate as bench
-from thetajoin.bench.blocks import Work, tallies
-from thetajoin.cli.benchmarks import run_benchmark
 from thetajoin.errors import OptionError
 
 HAPPENS = {
@@ -85,7 +83,7 @@ def test_an_error_in_a_unit_is_a_wrong_history(
 
 def test_the_command_reports_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--histories", "4", "--seed", "7", "--jobs", "1"]
-    run_benchmark("simulate", as_json=True, scale=1.0, words=words)
+    CAMPAIGNS.run("simulate", as_json=True, scale=1.0, words=words)
     report = json.loads(capsys.readouterr().out)
     assert report["figures"]["histories"] == 4
     assert report["figures"]["wrong"] == 0
@@ -97,15 +95,15 @@ def test_the_command_says_what_repeats_a_wrong_history(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("simulation.history._difference", lambda *_: "not at all right")
-    run_benchmark("simulate", as_json=False, scale=1.0, words=["--histories", "1", "--seed", "9"])
+    CAMPAIGNS.run("simulate", as_json=False, scale=1.0, words=["--histories", "1", "--seed", "9"])
     told = capsys.readouterr().out
     assert "history 9: not at all right" in told
-    assert "thetajoin bench simulate --histories 1 --seed 9" in told
+    assert "python -m tests.campaigns simulate --histories 1 --seed 9" in told
     assert str(Outcome.of(9).join) in told
 
 
 def test_a_history_that_ends_its_process_is_named() -> None:
-    work = Work(str(Path(__file__).parents[1]), "simulation.deadly", "simulate", "died")
+    work = Work("simulation.deadly", "simulate", "died")
     found = list(tallies(work, 0, 4, size=2, jobs=2))
     assert sum(tally.histories for tally in found) == 4
     assert [seed for tally in found for seed, *_ in tally.wrong] == [2]
@@ -114,10 +112,4 @@ def test_a_history_that_ends_its_process_is_named() -> None:
 @pytest.mark.parametrize("words", [["--histories", "0"], ["--seed", "-1"], ["--cases", "3"]])
 def test_wrong_words_are_refused(words: list[str]) -> None:
     with pytest.raises(OptionError):
-        run_benchmark("simulate", as_json=True, scale=1.0, words=words)
-
-
-def test_an_installed_package_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "__file__", "/lib/site-packages/thetajoin/bench/blocks.py")
-    with pytest.raises(OptionError, match="source checkout"):
-        bench.run(lambda _: None, histories=1)
+        CAMPAIGNS.run("simulate", as_json=True, scale=1.0, words=words)

@@ -19,9 +19,9 @@ from urllib.request import urlopen
 
 import pytest
 
+from benchmarks.pipeline_data import counted, write_job
+from benchmarks.pipeline_kills import COMMAND
 from naive import Time, conj, naive_join
-from thetajoin.bench.pipeline_data import counted, write_job
-from thetajoin.bench.pipeline_kills import COMMAND
 from thetajoin.errors import ThetaJoinError
 from thetajoin.spark.connectors import broker
 from thetajoin.spark.connectors.jars import cache_folder, fetch

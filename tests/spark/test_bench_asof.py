@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from thetajoin.bench import asof_spark
-from thetajoin.bench.asof_spark import NATIVE, PEER
+from benchmarks import asof_spark
+from benchmarks.asof_spark import NATIVE, PEER
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

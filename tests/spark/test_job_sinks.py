@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from thetajoin.bench.pipeline_kills import COMMAND
+from benchmarks.pipeline_kills import COMMAND
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

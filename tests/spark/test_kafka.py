@@ -12,6 +12,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.pipeline_data import (
+    counted,
+    expected_pairs,
+    fill,
+    job_text,
+    make_rows,
+    without_repeats,
+    write_job,
+    written,
+)
+from benchmarks.pipeline_kills import Ordeal
 from spark.kafka_jobs import (
     RIGHT,
     SCHEMA,
@@ -25,17 +36,6 @@ from spark.kafka_jobs import (
     running,
     send,
 )
-from thetajoin.bench.pipeline_data import (
-    counted,
-    expected_pairs,
-    fill,
-    job_text,
-    make_rows,
-    without_repeats,
-    write_job,
-    written,
-)
-from thetajoin.bench.pipeline_kills import Ordeal
 from thetajoin.spark.connectors.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

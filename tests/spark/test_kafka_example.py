@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.pipeline_data import write_job
 from spark.kafka_jobs import running, send
-from thetajoin.bench.pipeline_data import write_job
 from thetajoin.spark.connectors.broker import VERSION, Broker
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka"

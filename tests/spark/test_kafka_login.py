@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.pipeline_data import write_job
 from spark.kafka_jobs import (
     RIGHT,
     expected,
@@ -25,7 +26,6 @@ from spark.kafka_jobs import (
     topics,
     watched,
 )
-from thetajoin.bench.pipeline_data import write_job
 from thetajoin.spark.connectors.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.pipeline_data import counted, write_job
 from spark.kafka_jobs import SCHEMA, expected, message, readings, run, send
-from thetajoin.bench.pipeline_data import counted, write_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.pipeline_data import write_job
 from spark.kafka_jobs import (
     RIGHT,
     Options,
@@ -27,7 +28,6 @@ from spark.kafka_jobs import (
     table,
     watched,
 )
-from thetajoin.bench.pipeline_data import write_job
 from thetajoin.errors import ThetaJoinError
 from thetajoin.spark.connectors.broker import Broker
 from thetajoin.spark.connectors.keystores import Keystores, make_keystores

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.pipeline_data import counted, write_job, written
 from spark.kafka_jobs import (
     RIGHT,
     expected,
@@ -20,7 +21,6 @@ from spark.kafka_jobs import (
     send,
     topics,
 )
-from thetajoin.bench.pipeline_data import counted, write_job, written
 from thetajoin.spark.connectors.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

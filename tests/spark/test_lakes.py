@@ -457,7 +457,7 @@ def test_catalogs_of_a_job() -> None:
 @pytest.mark.timeout(1800)
 def test_two_streams_through_kills(lake: Lake) -> None:
     """The driver is killed in micro-batches; the tables are compacted between two lives of it."""
-    from thetajoin.bench.pipeline_kills import Ordeal
+    from benchmarks.pipeline_kills import Ordeal
 
     batches = full_batches(45, 8)
     job, inside = job_of(lake), 0

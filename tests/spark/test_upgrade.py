@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import thetajoin as tj
+from campaigns.upgrade import CHECKPOINT, SNAPSHOT, files, goes_on, measure, unpacked
 from data.make_kept import CHECKPOINTS, SNAPSHOTS, all_expected, kept_of
-from thetajoin.bench.upgrade import CHECKPOINT, SNAPSHOT, files, goes_on, measure, unpacked
 from thetajoin.engine.snapshot import MAGIC, VERSION
 from thetajoin.errors import SnapshotError
 

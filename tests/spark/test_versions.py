@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
-from thetajoin.bench.pipeline_kills import COMMAND
+from benchmarks.pipeline_kills import COMMAND
 from thetajoin.spark.unit_keys import keys_of, spark_hash
 from thetajoin.spark.versions import SPARKS, installed_spark, minor
 

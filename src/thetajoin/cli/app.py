@@ -50,12 +50,6 @@ def _options(
 ) -> None: ...
 
 
-def _benchmarks() -> list[str]:
-    from thetajoin.cli.benchmarks import NAMES
-
-    return list(NAMES)
-
-
 _TABLES = typer.Option(
     "--table",
     metavar="NAME=FILE",
@@ -347,42 +341,15 @@ def doctor() -> None:
 
 
 @app.command(
-    rich_help_panel=MACHINE,
+    hidden=True,
+    add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
-def bench(
-    context: typer.Context,
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            show_default=False,
-            autocompletion=_benchmarks,
-            help="engine, joins (--only), aggregates, structures, spark-stream, spark-batch, "
-            "scale-out, partitionings, pipeline (--kills), start (--rounds), faults, mutation, "
-            "soak (--batches), "
-            "fuzz (--cases --seed --jobs --spark --first), simulate (--histories --seed --jobs).",
-        ),
-    ],
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    scale: Annotated[
-        float, typer.Option(metavar="X", help="Shrink the tables for a quick look, to 0.1 say.")
-    ] = 1.0,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder for plots of the figures.")
-    ] = None,
-) -> None:
-    """Run a benchmark: ratios against peers in the same run.
+def bench(context: typer.Context) -> None:
+    """Hand over to the benchmarks of the checkout that this is, as before they left the package."""
+    from thetajoin.cli.benchmarks import hand_over
 
-    Targets are for tables of full size, so they are shown without --scale only.
-
-    Example:
-
-      thetajoin bench engine --scale 0.1
-    """
-    from thetajoin.cli.benchmarks import run_benchmark
-
-    run_benchmark(name, as_json=json, scale=scale, plot=plot, words=context.args)
+    raise typer.Exit(hand_over(context.args))
 
 
 @app.command(rich_help_panel=MACHINE)

@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -21,8 +22,11 @@ from thetajoin.errors import ThetaJoinError, one_line
 TRACEBACK = "THETAJOIN_TRACEBACK"
 
 
-def main() -> None:
-    """Run a command; a user's mistake is one line on stderr and exit code 1."""
+def main(command: Callable[[], int] | None = None) -> None:
+    """Run a command; a user's mistake is one line on stderr and exit code 1.
+
+    `command` runs and gives its exit code; by default it is ``thetajoin``, as typed.
+    """
     take_over()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -30,7 +34,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = lambda message, *_where, **_more: _warn(message)
     try:
-        code = _called()
+        code = (command or _called)()
         sys.stdout.flush()
     except BaseException as error:
         # What Ctrl-C raised may have become another error on its way.

@@ -15,13 +15,24 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from thetajoin.bench.data import correlated
 from thetajoin.cli.files import real
 from thetajoin.cli.interrupts import check_interrupted
 from thetajoin.cli.places import check_writable
 from thetajoin.errors import OptionError, nearest
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def correlated(rows: int, window: int, matches: float, seed: int, *, first: int = 0) -> pa.Table:
+    """Rows ``(id, a, b)`` of which ``l.a < r.a AND l.b > r.b`` holds for about `matches` a row.
+
+    `a` is uniform and `b` follows it with noise of width s, as a rack's power and its cooling do.
+    Each predicate alone keeps half the window; both keep ``window * s / 6`` rows.
+    """
+    random = np.random.default_rng(seed)
+    a = random.random(rows)
+    b = a + random.random(rows) * (6.0 * matches / window)
+    return pa.table({"id": np.arange(first, first + rows), "a": a, "b": b})
 
 
 def power_stream(rows: int, window: int, matches: float, seed: int, *, first: int = 0) -> pa.Table:

@@ -2,7 +2,7 @@
 
 SPO-Join (Section 4.1) keeps a B+-tree for each key and gets each predicate's bitset from a range of
 leaves. For the few thousand rows a head has, computing the bitsets by comparing whole blocks is
-faster than any tree (`bench structures`), and an insertion is an append.
+faster than any tree (benchmark `structures`), and an insertion is an append.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ Span = tuple[Int32, Int32]
 
 # Estimated cost in ns: testing a row in a scan, one that a bit leads to, moving one bit of the
 # window, looking at one word of the summary, a probe's fixed part, and sorting a probe by its run
-# and bound. Measured with `bench engine`.
+# and bound. Measured with the benchmark `engine`.
 TEST_NS, LED_NS, MOVE_NS, SUMMARY_NS, PROBE_NS, SWEEP_NS = 0.7, 2.5, 1.6, 0.6, 12.0, 25.0
 SAMPLED_PROBES = 16
 
