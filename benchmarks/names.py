@@ -17,8 +17,8 @@ BENCHMARKS = Suite(
         "spark-batch": "benchmarks.spark_batch",
         "spark-stream": "benchmarks.spark_stream",
         "start": "benchmarks.start",
-        "partitionings": "benchmarks.lab.partitionings",
-        "structures": "benchmarks.lab.structures",
+        "partitionings": "benchmarks.papers.partitionings",
+        "structures": "benchmarks.papers.structures",
     },
     linux_only=("pipeline", "scale-out", "spark-stream"),
 )

@@ -22,7 +22,7 @@ from strategies import Condition, all_ids, ids, naive_ids
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN
 from thetajoin.engine.bands import Distance
 from thetajoin.index.interval import interval_of
-from thetajoin.lab.catalog import NAMES
+from thetajoin.papers.catalog import NAMES
 from thetajoin.planner.facets import Bound
 
 INEQUALITIES = ("<", "<=", ">", ">=", "=")

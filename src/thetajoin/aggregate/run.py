@@ -39,8 +39,8 @@ from thetajoin.index.shape import Probe
 from thetajoin.kernels.order import gather
 from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.limits import limits
+from thetajoin.paper_options import AUTO, PO_JOIN
 from thetajoin.predicate import condition_text
-from thetajoin.registry import AUTO, PO_JOIN
 from thetajoin.window.windows import CountWindow
 
 # Segments a window's rows are in, at least: totals of a large one cost little more than of a small.

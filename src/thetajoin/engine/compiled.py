@@ -26,8 +26,8 @@ from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.errors import SchemaError
+from thetajoin.paper_options import AUTO, PO_JOIN, check_suits, live_store
 from thetajoin.predicate import Comparison, compile_condition, no_condition
-from thetajoin.registry import AUTO, PO_JOIN, check_suits, live_store
 from thetajoin.window.chain import SEGMENTS
 from thetajoin.window.windows import CountWindow, FullHistory
 

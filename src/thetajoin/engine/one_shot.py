@@ -20,7 +20,7 @@ from thetajoin.engine.rows import KeyedBatch
 from thetajoin.engine.state import JoinState, mapper_of
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.limits import limits
-from thetajoin.registry import PO_JOIN
+from thetajoin.paper_options import PO_JOIN
 from thetajoin.window.windows import CountWindow
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError
-from thetajoin.registry import PO_JOIN, check_index
+from thetajoin.paper_options import PO_JOIN, check_index
 
 # The least and the largest value of each number. Positions of rows are 32 bits wide.
 _LIMITS = {"threads": (0, 4096), "chunk_rows": (64, 2**31 - 1), "head_rows": (0, 2**24)}

@@ -29,7 +29,7 @@ from thetajoin.errors import WindowError
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.kernels.threads import Mapper, threaded
 from thetajoin.limits import limits
-from thetajoin.registry import PO_JOIN, tuner
+from thetajoin.paper_options import PO_JOIN, tuner
 from thetajoin.window.windows import CountWindow
 
 # From this many new rows on, their keys are sorted on several threads.

@@ -31,7 +31,7 @@ from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.head import Head
 from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.limits import limits
-from thetajoin.registry import PO_JOIN
+from thetajoin.paper_options import PO_JOIN
 from thetajoin.window.chain import SEGMENTS, fitting_rows, next_merge
 
 

@@ -24,7 +24,7 @@ from importlib.resources import files
 from pathlib import Path
 
 # Packages whose files all go into the stamp: a kernel has pieces of others compiled into it.
-SOURCES = ("thetajoin.kernels", "thetajoin.lab.kernels")
+SOURCES = ("thetajoin.kernels", "thetajoin.papers.kernels")
 PACKAGE = Path(__file__).parent
 READY = PACKAGE / "ready"
 WINDOWS = os.name == "nt"

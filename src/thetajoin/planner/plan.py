@@ -15,7 +15,7 @@ from thetajoin.engine.rows import make_batch
 from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.shape import Probe
-from thetajoin.registry import explain_index
+from thetajoin.paper_options import explain_index
 from thetajoin.window.windows import CountWindow
 
 # Rows of each side that an estimate looks at, and the most pairs of the sample it counts.

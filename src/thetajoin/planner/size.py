@@ -11,9 +11,9 @@ from thetajoin.aggregate.state import result
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.memory import Size
 from thetajoin.engine.spec import JoinSpec
+from thetajoin.paper_options import AUTO, PO_JOIN
 from thetajoin.planner.aggregates import plan_aggregates
 from thetajoin.planner.plan import SAMPLE_ROWS, make_plan
-from thetajoin.registry import AUTO, PO_JOIN
 from thetajoin.window.windows import FullHistory
 
 # An estimate from samples is believed where it is so many times the room, or less than the room by

@@ -18,10 +18,10 @@ from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import OptionError, SnapshotError, ThetaJoinError
 from thetajoin.ipc import schema_from_bytes, schema_to_bytes
+from thetajoin.paper_options import AUTO, PO_JOIN
 from thetajoin.planner.route_plan import BROADCAST, Routing
 from thetajoin.predicate import compile_condition, condition_text
 from thetajoin.predicate.canonical import canonical
-from thetajoin.registry import AUTO, PO_JOIN
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.unit_rows import STATE_FORMAT
 from thetajoin.window.windows import FullHistory, window_from_dict

@@ -26,10 +26,10 @@ from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError, warn_user
 from thetajoin.limits import limits
+from thetajoin.paper_options import spark_partitionings
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches, without_boxes
 from thetajoin.planner.engines import EngineChoice, has_equality
 from thetajoin.planner.facets import sights_of
-from thetajoin.registry import spark_partitionings
 from thetajoin.spark.session import BATCH_BYTES, NO_LIMIT
 from thetajoin.spark.stream import compile_join, output_schema
 from thetajoin.spark.tables.broadcast import broadcast_join

@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from thetajoin.errors import OptionError
+from thetajoin.paper_options import partitioning
 from thetajoin.planner.engines import ENGINES, Engine
-from thetajoin.registry import partitioning
 
 if TYPE_CHECKING:
-    from thetajoin.lab.partitionings import Partitioning
+    from thetajoin.papers.partitionings import Partitioning
 
 # Steps of a paper's partitioning that can be left out.
 SWITCHES = ("pre_filter", "amalgamate", "split_oversized", "partition_filter")

@@ -1,1 +1,0 @@
-"""Kernels that only the laboratory needs."""
