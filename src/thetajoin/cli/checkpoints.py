@@ -39,16 +39,16 @@ def _spark() -> Any:
 def _job(path: Path, checkpoint: str) -> tuple[Any, list[UnitSpec]]:
     """A job's session and its joins, planned as if the job ran with a checkpoint; none runs."""
     from thetajoin.spark.checkpoint import accepted
-    from thetajoin.spark.planned import planning
+    from thetajoin.spark.unit_spec import StreamSettings
 
     if path.suffix != ".toml":
         raise OptionError(f"{path} is not a job file: give the .toml that the stream is run with")
     job: Job = replace(read_job(path), late=None)
     if not job.streaming:
         raise OptionError(f"{path} has no stream, and so no checkpoint")
-    with planning(None, accepted(checkpoint), job.routing) as plan:
-        frame = compiled(job).run()
-    return frame.sparkSession, plan.specs
+    settings = StreamSettings(None, accepted(checkpoint), job.routing)
+    frame = compiled(job, settings).run()
+    return frame.sparkSession, settings.planned
 
 
 def inspect(path: str, *, as_json: bool) -> None:

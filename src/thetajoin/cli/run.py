@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from rich.console import Console
@@ -36,6 +36,9 @@ from thetajoin.cli.watching import NOBODY, Watching
 from thetajoin.errors import OptionError
 from thetajoin.query.run import compile_query
 from thetajoin.spark.connectors.specs import TableSource
+
+if TYPE_CHECKING:
+    from thetajoin.spark.unit_spec import StreamSettings
 
 SHOWN = 20  # rows of a result that a terminal is shown
 SHOWN_OF_STREAMS = (TABLE, "csv", "json")
@@ -132,11 +135,12 @@ def check_places(job: Job) -> None:
         check_new(job.sink, overwrite=job.overwrite)
 
 
-def compiled(job: Job) -> CheckedQuery:
+def compiled(job: Job, settings: StreamSettings | None = None) -> CheckedQuery:
     """The job's query over its sources, checked; nothing has run yet."""
     with working("reading") as tell:
         if job.streaming:
-            return compile_query(job.query, open_frames(job, tell), job.window)
+            frames = open_frames(job, tell)
+            return compile_query(job.query, frames, job.window, settings=settings)
         read = _read(job.sources, tell)
         return compile_query(job.query, read, job.window, files=job.named_files)
 

@@ -26,6 +26,7 @@ from thetajoin.spark.connectors.specs import TopicSink, TopicSource
 
 if TYPE_CHECKING:
     from thetajoin.spark.follow import Follower
+    from thetajoin.spark.unit_spec import StreamSettings
 
 SHOWN = 20  # rows of a micro-batch that a terminal is shown
 LOOK_S = 0.2  # between two pictures of the totals; Ctrl-C is heard at once
@@ -34,7 +35,7 @@ _WRITE = {"csv": {"header": "true"}}
 
 def run_stream(
     job: Job,
-    compiled: Callable[[Job], CheckedQuery],
+    compiled: Callable[[Job, StreamSettings], CheckedQuery],
     console: Console,
     watching: Watching = NOBODY,
 ) -> None:
@@ -53,23 +54,25 @@ def run_stream(
     say(telling, f"{live.totals.line()}{where}")
 
 
-def _planned(job: Job, compiled: Callable[[Job], CheckedQuery]) -> tuple[CheckedQuery, Any]:
+def _planned(
+    job: Job, compiled: Callable[[Job, StreamSettings], CheckedQuery]
+) -> tuple[CheckedQuery, Any]:
     """The job's query, and its result as a streaming DataFrame that nothing reads yet."""
     try:
         from thetajoin.spark.checkpoint import accepted
         from thetajoin.spark.failures import plain_errors
-        from thetajoin.spark.planned import planning
+        from thetajoin.spark.unit_spec import StreamSettings
     except ImportError as error:
         raise OptionError("a streaming job needs Spark: pip install 'thetajoin[spark]'") from error
     accepts = () if job.checkpoint is None else accepted(str(job.checkpoint))
-    with planning(job.late, accepts, job.routing) as plan:
-        call = compiled(job)
-        with plain_errors("the streaming query could not start"):
-            found = call.run()
-    if job.late is not None and len(plan.specs) != 1:
+    settings = StreamSettings(job.late, accepts, job.routing)
+    call = compiled(job, settings)
+    with plain_errors("the streaming query could not start"):
+        found = call.run()
+    if job.late is not None and len(settings.planned) != 1:
         raise OptionError(
             f"late = {job.late!r} is for one join of two streams, and this query has "
-            f"{len(plan.specs)}"
+            f"{len(settings.planned)}"
         )
     return call, found
 

@@ -26,6 +26,7 @@ from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError
 from thetajoin.query.after import After, cut, filtered, grouped
 from thetajoin.query.columns import users_words
+from thetajoin.query.tables import stream_options
 from thetajoin.query.text import not_too_deep
 
 SMALLER = (
@@ -80,7 +81,7 @@ class LastCall:
 
     right: None for a query of one table, which is a call of nothing; if that table is a join's
     result, the join is `inner`, and `left` has none of its rows. aggregated: the call gives totals
-    by group, or, if there is a grouping, that does.
+    by group, or, if there is a grouping, that does. settings: a job's, of joins of streams.
     """
 
     left: Relation
@@ -92,6 +93,7 @@ class LastCall:
     self_join: bool = False
     grouping: Grouping | None = None
     inner: LastCall | None = None
+    settings: Any = None
 
     def run(self) -> Any:
         """The whole result, of the first table's kind."""
@@ -124,16 +126,16 @@ class LastCall:
             return self._join(self.left.table, self.right.table)
 
     def _join(self, left: Any, right: Any) -> Any:
-        arguments = self.arguments
+        arguments, options = self.arguments, stream_options(self.settings, left, right)
         if "nearest" in arguments:
-            found = joined(left, right, JoinSpec.of(**arguments))
+            found = joined(left, right, JoinSpec.of(**arguments, options=options))
             return found if self.grouping is None else self.grouping.of(found)
         if not self.self_join:
-            return (join_agg if self.aggregated else join)(left, right, **arguments)
+            return (join_agg if self.aggregated else join)(left, right, **arguments, **options)
         if self.aggregated:
-            return self_join_agg(left, **arguments)
+            return self_join_agg(left, **arguments, **options)
         arguments = {name: given for name, given in arguments.items() if name != "how"}
-        return self_join(left, **arguments)
+        return self_join(left, **arguments, **options)
 
     def open(
         self, most: int | None = None

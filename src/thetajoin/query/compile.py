@@ -21,6 +21,7 @@ from thetajoin.query.beyond import needs_engine
 from thetajoin.query.call import Grouping, LastCall, Relation
 from thetajoin.query.columns import Columns, Names, schema_of, users_words
 from thetajoin.query.place import place
+from thetajoin.query.tables import stream_options
 from thetajoin.query.text import WindowClause
 from thetajoin.query.tree import Query, TableRef, conjuncts, is_aggregate
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
@@ -38,8 +39,10 @@ class Compiler:
         kind: Any,
         clause: WindowClause | None,
         window: Any,
+        settings: Any = None,
     ) -> None:
         self.query, self.clause, self.given_window = query, clause, window
+        self.settings = settings
         self.tables, self.kind = tables, kind
         self.aliases = [ref.alias.lower() for ref in query.tables]
         schemas = map(schema_of, tables)
@@ -111,9 +114,10 @@ class Compiler:
                 enough_memory("join fewer rows at a time"),
                 users_words(relation.names, other.names),
             ):
-                found = joined(
-                    relation.table, other.table, JoinSpec.of(texts, ref.how, nearest=near)
-                )
+                tables = relation.table, other.table
+                options = stream_options(self.settings, *tables)
+                spec = JoinSpec.of(texts, ref.how, nearest=near, options=options)
+                found = joined(*tables, spec)
             shown = {} if ref.how in ("semi", "anti") else other.names
             relation = self._filtered(Relation(found, {**relation.names, **shown}), after_join[at])
         raise AssertionError("a query has two tables")
@@ -423,7 +427,7 @@ class Compiler:
         if not query.aggregates:
             arguments["how"] = ref.how
             after = self._after(text, where)
-            return LastCall(left, right, arguments, False, after, self.kind)
+            return LastCall(left, right, arguments, False, after, self.kind, settings=self.settings)
         if near is not None:
             if any(is_spark(side.table) and side.table.isStreaming for side in (left, right)):
                 raise query.source.error_at(
@@ -443,7 +447,7 @@ class Compiler:
 
         groups, aggs, after = self._grouped(of_pair)
         arguments |= {"group_by": groups, "aggs": aggs}
-        return LastCall(left, right, arguments, True, after, self.kind)
+        return LastCall(left, right, arguments, True, after, self.kind, settings=self.settings)
 
     def _check_outer(self, ref: TableRef, conditions: list[exp.Expr]) -> None:
         """Leave aggregates that see a row without a match, which `join_agg` does not, to an engine.

@@ -310,7 +310,8 @@ class Rewriter:
         for ref in query.tables:
             ref.on = None if ref.on is None else without_table(ref.on, merged)
         given = [tables[ref.alias] for ref in query.tables]
-        compiler = Compiler(query, [t for t, _ in given], given[0][1], self.clause, self.window)
+        rows, kind = [table for table, _ in given], given[0][1]
+        compiler = Compiler(query, rows, kind, self.clause, self.window, self.tables.settings)
         rest = self._split(tree, query, compiler)
         call = None
         if not rest:

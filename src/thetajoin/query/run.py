@@ -56,9 +56,16 @@ def sql(query: str, /, *, files: Any = True, **tables: Any) -> Any:
 
 
 def compile_query(
-    query: str, tables: dict[str, Any], window: Any = None, *, files: bool = True
+    query: str,
+    tables: dict[str, Any],
+    window: Any = None,
+    *,
+    files: bool = True,
+    settings: Any = None,
 ) -> Call:
     """Check a query against its tables; `window` comes from a job file, as (window, order_by).
+
+    settings: a job's `StreamSettings`, which all joins of streams get as an option.
 
     Joins of queries in FROM are carried out here, and all joins of a chain but the last.
     """
@@ -71,7 +78,7 @@ def compile_query(
         raise parsed.source.error("the query has no FROM, or selects nothing")
     _refuse_change_feeds(query, tables)
     _refuse_closed(parsed.source, parsed.tree, files=files)
-    given = Tables(tables, files=files)
+    given = Tables(tables, files=files, settings=settings)
     with not_too_deep():
         missing = beyond(parsed.source, parsed.tree)
         if missing is None:
@@ -139,7 +146,8 @@ class _Small:
         tables = [self._of(ref)[0] for ref in read.tables]
         if any(is_streaming(table) for table in tables):
             refuse_on_stream(read, tree)
-        return Compiler(read, tables, self._of(read.tables[0])[1], clause, window)
+        kind = self._of(read.tables[0])[1]
+        return Compiler(read, tables, kind, clause, window, self.tables.settings)
 
     def _columns(self, ref: TableRef) -> list[str]:
         return list(schema_of(self._of(ref)[0]).names)

@@ -17,9 +17,9 @@ from thetajoin.errors import OptionError, SchemaError, nearest
 class Tables:
     """Tables by name, as they were given or as a part of the query has made them."""
 
-    def __init__(self, given: dict[str, Any], *, files: bool = True) -> None:
-        """`files`: whether a query may name some."""
-        self._known, self._files = dict(given), files
+    def __init__(self, given: dict[str, Any], *, files: bool = True, settings: Any = None) -> None:
+        """`files`: whether a query may name some. settings: of the joins of streams among them."""
+        self._known, self._files, self.settings = dict(given), files, settings
         self._read: dict[int, pa.Table] = {}
 
     def of(self, name: str) -> tuple[Any, Any]:
@@ -75,6 +75,12 @@ def is_path(name: str) -> bool:
 def is_streaming(table: Any) -> bool:
     """Whether a table grows."""
     return is_spark(table) and bool(table.isStreaming)
+
+
+def stream_options(settings: Any, *tables: Any) -> dict[str, Any]:
+    """The options of a join by which a job's settings reach it, if it is one of streams."""
+    given = settings is not None and any(map(is_streaming, tables))
+    return {"settings": settings} if given else {}
 
 
 def _read(table: Any, name: str) -> pa.Table:

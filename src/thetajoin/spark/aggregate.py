@@ -41,7 +41,6 @@ from thetajoin.spark.interpreter import check_workers
 from thetajoin.spark.listed import finished, nearest_partials
 from thetajoin.spark.meaning import check_aggregate, check_join
 from thetajoin.spark.partials import partial_batch, partial_schema, spark_schema
-from thetajoin.spark.planned import surroundings
 from thetajoin.spark.static import static_totals
 from thetajoin.spark.stream import (
     WATERMARK,
@@ -56,7 +55,7 @@ from thetajoin.spark.stream import (
     time_lags,
 )
 from thetajoin.spark.unit import METRICS, JoinUnit
-from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.spark.unit_spec import StreamSettings, UnitSpec
 
 CLOSES = "__thetajoin_closes"
 
@@ -95,8 +94,9 @@ def aggregate_frames(left: Any, right: Any, spec: JoinSpec) -> Any:
         return _of_nearest(left, right, spec)
     streaming = left.isStreaming or right.isStreaming
     options = dict(spec.options)
-    units, routing = options.pop("units", None), options.pop("routing", surroundings().routing)
-    around = beside_state(options) if left.isStreaming and right.isStreaming else {}
+    settings = options.pop("settings", None) or StreamSettings()
+    units, routing = options.pop("units", None), options.pop("routing", settings.routing)
+    around = beside_state(options, settings) if left.isStreaming and right.isStreaming else {}
     spec = replace(spec, options=options)
     query = _asked(left, right, spec.for_stream() if streaming else spec)
     aggregates = query.aggregates
@@ -105,7 +105,7 @@ def aggregate_frames(left: Any, right: Any, spec: JoinSpec) -> Any:
     left, right = _needed(left, right, query)
     if left.isStreaming and right.isStreaming:
         spread = spread_over_units(left, query.join, units, routing)
-        partials = _from_stream(left, right, query, spread | around)
+        partials = _from_stream(left, right, query, spread | around, settings)
     elif streaming:
         partials = _with_table(left, right, query)
     elif spec.self_join:
@@ -149,8 +149,10 @@ def _needed(left: Any, right: Any, query: TotalsJoin) -> tuple[Any, Any]:
     return chosen[0], chosen[1]
 
 
-def _from_stream(left: Any, right: Any, query: TotalsJoin, settings: dict[str, Any]) -> Any:
-    """Of two streams: units' settings are as `UnitSpec` has them."""
+def _from_stream(
+    left: Any, right: Any, query: TotalsJoin, asked: dict[str, Any], settings: StreamSettings
+) -> Any:
+    """Of two streams: what is asked of units is as `UnitSpec` has it."""
     window = query.join.window
     check_watermarks(left, right, window)
     spec = UnitSpec.of(
@@ -158,8 +160,9 @@ def _from_stream(left: Any, right: Any, query: TotalsJoin, settings: dict[str, A
         query.left_schema,
         query.right_schema,
         lags=time_lags(left, right, window),
-        **settings,
+        **asked,
     )
+    settings.planned.append(spec)
     output = spark_schema(query.aggregates, left, right)
     totals = in_units(left, right, spec, TotalsUnit(spec), output)
     return observed(totals).drop(METRICS).toDF(*output.names)

@@ -32,14 +32,13 @@ from thetajoin.spark.checkpoint import accepted
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.late import check_bucket, check_late, checked_place
 from thetajoin.spark.pack import PACKED, packer
-from thetajoin.spark.planned import surroundings, tell
 from thetajoin.spark.processor import UnitProcessor
 from thetajoin.spark.session import PROVIDER, ROCKSDB
 from thetajoin.spark.static import static_join
 from thetajoin.spark.tasks import mapped
 from thetajoin.spark.unit import METRICS, JoinUnit, placed
 from thetajoin.spark.unit_keys import UNIT_KEYS
-from thetajoin.spark.unit_spec import UnitSpec
+from thetajoin.spark.unit_spec import StreamSettings, UnitSpec
 from thetajoin.spark.versions import arrow_schema_of
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
 
@@ -52,8 +51,9 @@ _numbers = itertools.count()
 def stream_join(left: Any, right: Any, spec: JoinSpec) -> Any:
     """The join of two DataFrames of which at least one streams, as a streaming DataFrame."""
     options = dict(spec.options)
-    asked = options.pop("units", None), options.pop("routing", surroundings().routing)
-    around = beside_state(options)
+    settings = options.pop("settings", None) or StreamSettings()
+    asked = options.pop("units", None), options.pop("routing", settings.routing)
+    around = beside_state(options, settings)
     both = left.isStreaming and right.isStreaming
     spec = replace(spec, options=options, window=check_window(spec.window))
     if both:
@@ -74,15 +74,15 @@ def stream_join(left: Any, right: Any, spec: JoinSpec) -> Any:
     if not both:
         stream, table = (left, right) if left.isStreaming else (right, left)
         return static_join(stream, table, units, "l" if left.isStreaming else "r", output)
+    settings.planned.append(units)
     joined = in_units(left, right, units, JoinUnit(units), output)
     return _finished(joined, output, units, left, compiled)
 
 
-def beside_state(options: dict[str, Any]) -> dict[str, Any]:
+def beside_state(options: dict[str, Any], settings: StreamSettings) -> dict[str, Any]:
     """Take what a call or a job says of late rows and migrated state, as fields of a `UnitSpec`."""
-    job = surroundings()
-    migrated, late = options.pop("migrated", None), options.pop("late", job.late)
-    accepts = job.accepts
+    migrated, late = options.pop("migrated", None), options.pop("late", settings.late)
+    accepts = settings.accepts
     if migrated is not None:
         accepts = accepted(os.fspath(migrated))
         if not accepts:
@@ -111,7 +111,6 @@ def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: Stru
     if spec.late is not None:
         check_late(spec)
         check_bucket(spec.late)
-    tell(spec)
     rows = packed(left, 0, spec)
     if not spec.join.self_join:
         rows = rows.union(packed(right, 1, spec))

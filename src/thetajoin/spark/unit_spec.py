@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -210,6 +210,20 @@ class UnitSpec:
         join = compiled_of(self)
         share = Share() if self.routing.meets else Share.of(join.keeps, unit, self.units)
         return new_state(join, share)
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """What a job says of all joins of streams in its query, handed down as their `settings`.
+
+    late: the folder for late rows. accepts: identities of joins whose state may be gone on with.
+    routing: how rows are sent to units. planned: takes in the joins, as they are planned.
+    """
+
+    late: str | None = None
+    accepts: tuple[dict[str, Any], ...] = ()
+    routing: str | None = None
+    planned: list[UnitSpec] = field(default_factory=list)
 
 
 def compiled_of(spec: UnitSpec) -> CompiledJoin:
