@@ -15,12 +15,13 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cmp_to_key
-from math import ceil, isfinite, isnan
+from math import ceil, fsum, isfinite, isnan
 from typing import Any
 
 Row = dict[str, Any]
 Pair = tuple[Row | None, Row | None]
 Predicate = Callable[[Row, Row], bool | None]
+Value = Callable[[Any, Any], Any]
 
 OPERATORS = ("<", "<=", ">", ">=", "=", "!=")
 
@@ -51,7 +52,7 @@ def _alike(a: Any, b: Any) -> tuple[Any, Any]:
     numbers = (int, float, Decimal)
     if isinstance(a, numbers) and isinstance(b, numbers):
         if isinstance(a, float) or isinstance(b, float):
-            return _as_float(a), _as_float(b)
+            return as_float(a), as_float(b)
         return a, b  # Python compares int and Decimal exactly
     if isinstance(a, datetime) or isinstance(b, datetime):
         return _as_datetime(a), _as_datetime(b)
@@ -61,7 +62,8 @@ def _alike(a: Any, b: Any) -> tuple[Any, Any]:
     raise TypeError(f"cannot compare {a!r} with {b!r}")
 
 
-def _as_float(value: int | float | Decimal) -> float:
+def as_float(value: int | float | Decimal) -> float:
+    """A number as a double; what is too large is infinite."""
     try:
         return float(value)
     except OverflowError:
@@ -90,6 +92,19 @@ def compare(a: Any, op: str, b: Any) -> bool | None:
     }[op]
 
 
+def connect(values: Iterable[bool | None], decides: bool) -> bool | None:
+    """AND, which one False decides, or OR, which one True decides: else NULL if one is NULL."""
+    values = list(values)
+    if any(value is decides for value in values):
+        return decides
+    return None if any(value is None for value in values) else not decides
+
+
+def extreme(name: str, values: Iterable[Any]) -> Any:
+    """The `min` or `max` of values that are not NULL."""
+    return (min if name == "min" else max)(values, key=cmp_to_key(lambda a, b: order(a, b) or 0))
+
+
 # --- conditions ----------------------------------------------------------------------------------
 
 
@@ -103,27 +118,13 @@ def _column_pair(left: str, op: str, right: str) -> Predicate:
 
 
 def all_of(*predicates: Predicate) -> Predicate:
-    """AND: false if one is false, else NULL if one is NULL."""
-
-    def both(l: Row, r: Row) -> bool | None:
-        values = [predicate(l, r) for predicate in predicates]
-        if any(value is False for value in values):
-            return False
-        return None if any(value is None for value in values) else True
-
-    return both
+    """The AND of predicates."""
+    return lambda l, r: connect([predicate(l, r) for predicate in predicates], False)
 
 
 def any_of(*predicates: Predicate) -> Predicate:
-    """OR: true if one is true, else NULL if one is NULL."""
-
-    def either(l: Row, r: Row) -> bool | None:
-        values = [predicate(l, r) for predicate in predicates]
-        if any(value is True for value in values):
-            return True
-        return None if any(value is None for value in values) else False
-
-    return either
+    """The OR of predicates."""
+    return lambda l, r: connect([predicate(l, r) for predicate in predicates], True)
 
 
 def band(left: str, right: str, op: str, width: Any) -> Predicate:
@@ -342,6 +343,58 @@ def naive_self_join(
                 if pred(l, r) is True:
                     pairs.append((l, r))
     return pairs
+
+
+# --- aggregates ----------------------------------------------------------------------------------
+
+
+def naive_groups(
+    pairs: Sequence[Pair],
+    groups: Sequence[Value],
+    aggs: Sequence[tuple[str, Value | None]],
+    left: Sequence[Row] = (),
+) -> dict[tuple[Any, ...], list[Any]]:
+    """Each group's aggregates; without groups there is one group even without pairs.
+
+    The groups of the rows `left` are there too, whatever they match: groups are of that side then.
+    """
+    found: dict[tuple[Any, ...], list[Pair]] = {} if groups else {(): []}
+    for l in left:
+        found.setdefault(tuple(group_key(group(l, {})) for group in groups), [])
+    for l, r in pairs:
+        found.setdefault(tuple(group_key(group(l, r)) for group in groups), []).append((l, r))
+    return {
+        key: [
+            len(members) if value is None else aggregate(name, [value(l, r) for l, r in members])
+            for name, value in aggs
+        ]
+        for key, members in found.items()
+    }
+
+
+def group_key(value: Any) -> Any:
+    """A group's key: NaN is one value, -0.0 is 0.0."""
+    if isinstance(value, float):
+        return "NaN" if isnan(value) else value + 0.0
+    return value
+
+
+def aggregate(name: str, values: Iterable[Any]) -> Any:
+    """An aggregate of values; a sum of floats is rounded once."""
+    there = [value for value in values if value is not None]
+    if name == "count":
+        return len(there)
+    if not there:
+        return None
+    if name in ("min", "max"):
+        return extreme(name, there)
+    if isinstance(there[0], float):
+        total: Any = fsum(there) if all(map(isfinite, there)) else sum(there)
+    else:
+        total = sum(there)
+    if name == "sum":
+        return total
+    return total / len(there) if isinstance(total, Decimal) else float(total) / len(there)
 
 
 # --- nearest matches -----------------------------------------------------------------------------

@@ -109,6 +109,29 @@ def naive_ids(pairs: Iterable[Pair]) -> Ids:
     )
 
 
+def rows_by_group(table: pa.Table, groups: int) -> dict[tuple[Any, ...], list[Any]]:
+    """A result by group."""
+    rows = [list(row.values()) for row in table.to_pylist()]
+    found = {tuple(naive.group_key(v) for v in row[:groups]): row[groups:] for row in rows}
+    assert len(found) == len(rows), "a group came twice"
+    return found
+
+
+def assert_same_groups(got: pa.Table, want: dict[tuple[Any, ...], list[Any]], groups: int) -> None:
+    """Equal up to the rounding of float sums."""
+    rows = rows_by_group(got, groups)
+    assert rows.keys() == want.keys()
+    for key, values in want.items():
+        for mine, expected in zip(rows[key], values, strict=True):
+            assert _close(mine, expected), (key, rows[key], values)
+
+
+def _close(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
+    return type(a) is type(b) and bool(a == b)
+
+
 # --- conditions ----------------------------------------------------------------------------------
 
 
@@ -203,6 +226,20 @@ def conditions() -> st.SearchStrategy[Condition]:
     conjunctions = both.map(lambda drawn: _joined("AND", [drawn[0], *drawn[1]]))
     disjunctions = st.lists(conjunctions, min_size=2, max_size=3).map(lambda p: _joined("OR", p))
     return conjunctions | disjunctions
+
+
+# --- groups and aggregates -----------------------------------------------------------------------
+
+
+def chosen(texts: Iterable[str], most: int, least: int = 0) -> st.SearchStrategy[list[str]]:
+    """Some of the groups or aggregates."""
+    return st.lists(st.sampled_from(sorted(texts)), min_size=least, max_size=most, unique=True)
+
+
+def asked(groups: Sequence[str], aggs: Sequence[str]) -> dict[str, Any]:
+    """Groups and aggregates as arguments of `join_agg`."""
+    named = {f"a{i}": text for i, text in enumerate(aggs)}
+    return {"group_by": {f"g{i}": text for i, text in enumerate(groups)}, "aggs": named}
 
 
 # --- windows and streams -------------------------------------------------------------------------

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import naive
 import thetajoin as tj
-from aggregate.oracle import aggregated, assert_same
-from naive import Near
-from strategies import examples, left_rows, left_table, right_rows, right_table
+from naive import Near, naive_groups
+from strategies import assert_same_groups, examples, left_rows, left_table, right_rows, right_table
 
 AGGS: dict[str, tuple[str, Any]] = {
     "count(*)": ("count", None),
@@ -29,7 +28,7 @@ TEXTS = {f"x{at}": text for at, text in enumerate(AGGS)}
 
 def expected(pairs: Any, groups: list[Any], how: str, left: list[Any]) -> Any:
     matched = [(l, r) for l, r in pairs if r is not None]
-    return aggregated(
+    return naive_groups(
         matched, groups, list(AGGS.values()), left if how == "left" and groups else ()
     )
 
@@ -62,7 +61,7 @@ def test_against_the_definition(left, right, direction, k, ties, how, group, equ
         group_by=() if group is None else group,
         aggs=TEXTS,
     )
-    assert_same(got, expected(pairs, groups, how, left), len(groups))
+    assert_same_groups(got, expected(pairs, groups, how, left), len(groups))
 
 
 @examples(40)
@@ -83,7 +82,7 @@ def test_groups_of_both_sides(left, right, k):
         group_by=["l.c", "r.d"],
         aggs=TEXTS,
     )
-    assert_same(got, expected(pairs, groups, "inner", left), 2)
+    assert_same_groups(got, expected(pairs, groups, "inner", left), 2)
 
 
 def test_more_pairs_than_are_added_at_once(monkeypatch):
@@ -98,7 +97,7 @@ def test_more_pairs_than_are_added_at_once(monkeypatch):
         got = tj.nearest(*both, key=("a", "b"), **arguments, group_by=group_by, aggs=TEXTS)
         groups: list[Any] = [lambda l, r: l["c"], lambda l, r: r["d"]]
         groups = groups if len(group_by) == 2 else [lambda l, r: l["c"] + r["d"]]
-        assert_same(got, expected(pairs, groups, "inner", left), len(groups))
+        assert_same_groups(got, expected(pairs, groups, "inner", left), len(groups))
 
 
 def test_a_filter_on_the_left_side_leaves_its_groups():

@@ -24,7 +24,6 @@ import pyarrow.parquet as pq
 
 import naive
 import thetajoin as tj
-from aggregate.oracle import aggregated
 from campaigns.upgrade import (
     CHECKPOINT,
     CLOSING,
@@ -35,7 +34,7 @@ from campaigns.upgrade import (
     listed,
     run_query,
 )
-from naive import Advance, Near, Push
+from naive import Advance, Near, Push, naive_groups
 from spark.harness import (
     EPOCH,
     LEFT,
@@ -140,7 +139,7 @@ def all_expected(case: Case, steps: list[Push | Advance]) -> Counter[Any]:
     )
     if case.call != "join_agg":
         return wanted
-    totals = aggregated(
+    totals = naive_groups(
         result.rows, [lambda l, r: l["a"]], [("count", None), ("sum", lambda l, r: r["d"])]
     )
     return Counter((*group, *values) for group, values in totals.items())

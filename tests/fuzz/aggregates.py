@@ -81,18 +81,11 @@ def grouped(
     members: dict[tuple[Any, ...], list[dict[str, int]]] = {} if groups else {(): []}
     for l, r in pairs:
         rows = {left: l, right: r}
-        members.setdefault(tuple(same(key(rows)) for key in keys), []).append(rows)
+        members.setdefault(tuple(naive.group_key(key(rows)) for key in keys), []).append(rows)
     return {
         key: [_total(agg, value, rows, notes) for agg, value in zip(aggs, values, strict=True)]
         for key, rows in members.items()
     }
-
-
-def same(value: Any) -> Any:
-    """A group's key: NaN is one value, -0.0 is 0.0."""
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0
-    return value
 
 
 def _total(
@@ -109,11 +102,7 @@ def _total(
     if not found:
         return None
     if agg.function in ("min", "max"):
-        best = found[0]
-        for v in found[1:]:
-            if naive.compare(v, "<" if agg.function == "min" else ">", best):
-                best = v
-        return best
+        return naive.extreme(agg.function, found)
     return _sum(
         agg.function, [coerced(v, signed(agg.of.kind)) for v in found], signed(agg.of.kind), notes
     )

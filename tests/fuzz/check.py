@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import dataset
 
+import naive
 import thetajoin as tj
-from fuzz.aggregates import Near, same
+from fuzz.aggregates import Near
 from fuzz.cases import Case
 from fuzz.code import call_code
 from fuzz.expected import Expected, Ids, expected, may_fail
@@ -200,7 +201,9 @@ def _by_group(rows: Iterable[tuple[Any, list[Any]]], pandas: bool) -> dict[Any, 
     """The totals of all groups of a key; in pandas NaN and NULL are one key."""
     found: dict[Any, list[list[Any]]] = {}
     for key, totals in rows:
-        plain = tuple(None if pandas and same(v) == "NaN" else same(v) for v in key)
+        plain = tuple(
+            None if pandas and naive.group_key(v) == "NaN" else naive.group_key(v) for v in key
+        )
         found.setdefault(plain, []).append(totals)
     return found
 

@@ -103,7 +103,8 @@ def applied(node: Node, values: list[Any], notes: Notes) -> Any:
         _note_casts(node, node.args, values, notes)
         return _TESTS[op](*values)
     if op in ("greatest", "least"):
-        return _extreme(op, [coerced(v, node.kind) for v in values if v is not None])
+        there = [coerced(v, node.kind) for v in values if v is not None]
+        return naive.extreme("max" if op == "greatest" else "min", there) if there else None
     if op == "nullif":
         return None if naive.compare(values[0], "=", values[1]) is True else values[0]
     if any(value is None for value in values):
@@ -147,24 +148,23 @@ def coerced(value: Any, kind: Kind) -> Any:
     if value is None or value is FAILED:
         return value
     if kind.name == "float":
-        return float_of(value)
+        return naive.as_float(value)
     return Decimal(value) if kind.name == "decimal" else value
 
 
 def _logical(values: list[Any], stops_at: bool) -> Any:
-    if any(value is stops_at for value in values):
-        return stops_at
-    if any(value is FAILED for value in values):
+    known = [value for value in values if value is not FAILED]
+    if stops_at not in known and len(known) < len(values):
         return FAILED
-    return None if any(value is None for value in values) else not stops_at
+    return naive.connect(known, stops_at)
 
 
 def _between(value: Any, low: Any, high: Any) -> bool | None:
-    return _logical([naive.compare(value, ">=", low), naive.compare(value, "<=", high)], False)
+    return naive.connect([naive.compare(value, ">=", low), naive.compare(value, "<=", high)], False)
 
 
 def _in(value: Any, *others: Any) -> bool | None:
-    return _logical([naive.compare(value, "=", other) for other in others], True)
+    return naive.connect([naive.compare(value, "=", other) for other in others], True)
 
 
 def _comparison(op: str) -> Callable[[Any, Any], bool | None]:
@@ -184,21 +184,13 @@ _TESTS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _extreme(op: str, values: list[Any]) -> Any:
-    best = values[0] if values else None
-    for value in values[1:]:
-        if naive.compare(value, ">" if op == "greatest" else "<", best):
-            best = value
-    return best
-
-
 # --- arithmetic ----------------------------------------------------------------------------------
 
 
 def _arithmetic(node: Node, values: list[Any], notes: Notes) -> Any:
     op, kind = node.op, node.kind
     if kind.name == "float":
-        return _floats(op, [float_of(value) for value in values], kind, notes)
+        return _floats(op, [naive.as_float(value) for value in values], kind, notes)
     if kind.name in ("timestamp", "span", "date"):
         return _temporal(node, values, notes)
     with localcontext(prec=120):
@@ -222,11 +214,6 @@ def _plain(op: str, a: Any, b: Any) -> Any:
     if op == "abs":
         return abs(a)
     return naive.arithmetic(op, a, b)
-
-
-def float_of(value: Any) -> float:
-    """A number as a double."""
-    return naive._as_float(value)
 
 
 def _floats(op: str, values: list[float], kind: Kind, notes: Notes) -> Any:
@@ -334,7 +321,7 @@ def _converted(value: Any, kind: Kind, notes: Notes) -> Any:
         return notes.fitted(int(text), kind) if _INTEGER.fullmatch(text) else notes.fail()
     if kind.name == "float":
         with np.errstate(all="ignore"):
-            found = float_of(value)
+            found = naive.as_float(value)
             return float(np.float32(found)) if kind.size == 32 else found
     if kind.name == "bool":
         return value != 0

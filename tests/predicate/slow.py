@@ -1,4 +1,4 @@
-"""Slow, obviously right evaluation of bound expressions: one row at a time, in plain Python."""
+"""Expressions bound from text, and their slow, obviously right values: row by row, in Python."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
+import naive
+from predicate.strategies import SCHEMA
+from thetajoin.predicate import evaluate
+from thetajoin.predicate.bind import bind
 from thetajoin.predicate.forms import Comparison, Conjunction, Difference
+from thetajoin.predicate.names import Scope
 from thetajoin.predicate.nodes import Call, Cast, Column, Expr, Literal
+from thetajoin.predicate.parse import Source
 
 Pair = dict[str, dict[str, Any]]
 
@@ -18,22 +24,13 @@ class Failure(Exception):
     """What Spark's ANSI mode would raise: overflow or division by zero."""
 
 
-def order(a: Any, b: Any) -> int:
-    """Three-way comparison in Spark's order: NaN equals NaN and is above everything."""
-    a_nan, b_nan = a != a, b != b
-    if a_nan or b_nan:
-        return a_nan - b_nan
-    return (a > b) - (a < b)
+def bound(text: str, schema: pa.Schema = SCHEMA) -> Expr:
+    return bind(Source(text), Scope(schema, schema))
 
 
-HOLDS = {
-    "<": lambda outcome: outcome < 0,
-    "<=": lambda outcome: outcome <= 0,
-    ">": lambda outcome: outcome > 0,
-    ">=": lambda outcome: outcome >= 0,
-    "=": lambda outcome: outcome == 0,
-    "!=": lambda outcome: outcome != 0,
-}
+def constant(text: str) -> object:
+    """What the package gives for an expression without columns."""
+    return evaluate(bound(f"({text}) IS NULL").children[0])[0].as_py()
 
 
 def value(expr: Expr, pair: Pair) -> Any:
@@ -86,15 +83,15 @@ def _call(call: Call, pair: Pair) -> Any:
         return values[0] is not None
     if name == "<=>":
         a, b = values
-        return a is b if a is None or b is None else order(a, b) == 0
+        return a is b if a is None or b is None else naive.order(a, b) == 0
     if name == "in":
-        return _in(values)
+        return naive.connect([naive.compare(values[0], "=", other) for other in values[1:]], True)
     if None in values:
         return None
     if name == "not":
         return not values[0]
-    if name in HOLDS:
-        return HOLDS[name](order(*values))
+    if name in naive.OPERATORS:
+        return naive.compare(values[0], name, values[1])
     return _checked(_arithmetic(name, values), call.type)
 
 
@@ -106,15 +103,6 @@ def _logical(args: tuple[Expr, ...], pair: Pair, *, stops_at: bool) -> bool | No
             return stops_at
         unknown |= known is None
     return None if unknown else not stops_at
-
-
-def _in(values: list[Any]) -> bool | None:
-    first, others = values[0], values[1:]
-    if first is None:
-        return None
-    if any(other is not None and order(first, other) == 0 for other in others):
-        return True
-    return None if None in others else False
 
 
 def _arithmetic(name: str, values: list[Any]) -> Any:
@@ -149,9 +137,7 @@ def holds(form: Conjunction, pair: Pair) -> bool:
 
 def comparison_holds(comparison: Comparison, pair: Pair) -> bool:
     left, right = value(comparison.left, pair), value(comparison.right, pair)
-    if left is None or right is None:
-        return False
-    return bool(HOLDS[comparison.op](order(left, right)))
+    return naive.compare(left, comparison.op, right) is True
 
 
 def difference_holds(difference: Difference, pair: Pair) -> bool:

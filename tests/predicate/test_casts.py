@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predicate.values import constant
+from predicate.slow import constant
 from thetajoin.errors import DataError
 from thetajoin.predicate.casts import can_cast, cast
 from thetajoin.predicate.types import BOOL, DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP

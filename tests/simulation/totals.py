@@ -6,7 +6,7 @@ Each is a dictionary of groups; a group has its number of pairs, and each term's
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache, cmp_to_key
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,6 @@ from thetajoin.spark.aggregate import TotalsUnit
 from thetajoin.spark.unit_spec import UnitSpec
 
 ByGroup = dict[Any, tuple[Any, ...]]
-_LEAST_FIRST = cmp_to_key(lambda a, b: naive.order(a, b) or 0)
 
 
 @cache
@@ -89,8 +88,7 @@ def _total(kind: str, values: Sequence[Any]) -> Any:
     if not there:
         return None
     if kind in ("min", "max"):
-        ordered = sorted(there, key=_LEAST_FIRST)
-        return _key(ordered[0 if kind == "min" else -1])
+        return _key(naive.extreme(kind, there))
     return _key(sum(there))
 
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import naive
-from aggregate.oracle import aggregated, assert_same
-from naive import Push
+from naive import Push, naive_groups
 from spark.harness import Streams, random_batches
+from strategies import assert_same_groups
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -68,13 +68,13 @@ def check(folder: Path, batches: list[Push]) -> None:
     steps = taken(folder / "ck", batches)
     window = naive.Count(40, 5)
     pairs = naive.naive_stream(steps, PRED, window=window, order_by=("lid", "rid")).rows
-    want = aggregated(
+    want = naive_groups(
         pairs,
         [lambda l, r: l["a"]],
         [("count", None), ("sum", lambda l, r: r["d"]), ("max", lambda l, r: r["rid"])],
     )
     schema = pq.read_schema(files[0])
-    assert_same(pa.Table.from_pylist(list(latest.values()), schema=schema), want, 1)
+    assert_same_groups(pa.Table.from_pylist(list(latest.values()), schema=schema), want, 1)
 
 
 @pytest.mark.timeout(1800)

@@ -10,9 +10,9 @@ import pytest
 
 import naive
 import thetajoin as tj
-from aggregate.oracle import aggregated, assert_same
-from naive import Push
+from naive import Push, naive_groups
 from spark.harness import LEFT, RIGHT, Streams, at, random_batches, seconds, with_watermarks
+from strategies import assert_same_groups
 
 pytestmark = pytest.mark.spark
 
@@ -45,8 +45,8 @@ def test_tables(spark: Any, group: str | None) -> None:
     got = tj.join_agg(*frames, ON, group_by=[group] if group else [], aggs=AGGS, units=3)
     side = 0 if group == "l.a" else 1
     groups = [lambda *pair: pair[side][group[2:]]] if group else []
-    want = aggregated(naive.naive_join(left, right, PRED), groups, ORACLE)
-    assert_same(got.toArrow(), want, len(groups))
+    want = naive_groups(naive.naive_join(left, right, PRED), groups, ORACLE)
+    assert_same_groups(got.toArrow(), want, len(groups))
 
 
 def test_a_sum_that_overflows_on_spark(spark: Any) -> None:
@@ -111,8 +111,8 @@ def test_updates_across_a_restart(streams: Streams) -> None:
     streams.push(*batches[2:])
     second = run_updates(streams, query(), "ck")
     pairs = naive.naive_stream(batches, PRED, window=naive.Count(20), order_by=("lid", "rid")).rows
-    want = aggregated(pairs, [lambda l, r: l["a"]], ORACLE)
-    assert_same(last_updates(first + second, 1), want, 1)
+    want = naive_groups(pairs, [lambda l, r: l["a"]], ORACLE)
+    assert_same_groups(last_updates(first + second, 1), want, 1)
 
 
 def test_event_time_groups_in_append_mode(streams: Streams) -> None:
@@ -132,8 +132,8 @@ def test_event_time_groups_in_append_mode(streams: Streams) -> None:
     got = streams.run(df)
     steps = list(with_watermarks([*batches, closing], seconds(10)))
     pairs = naive.naive_stream(steps, PRED, window=naive.Time(seconds(20), seconds(20))).rows
-    want = aggregated(pairs, [lambda l, r: l["t"]], ORACLE)
-    assert_same(got.rows, want, 1)
+    want = naive_groups(pairs, [lambda l, r: l["t"]], ORACLE)
+    assert_same_groups(got.rows, want, 1)
 
 
 @pytest.mark.parametrize("streaming", ["l", "r"])
@@ -156,8 +156,8 @@ def test_a_stream_and_a_table(streams: Streams, streaming: str) -> None:
     first = run_updates(streams, query(), "ck")
     streams.push(*batches[2:])
     second = run_updates(streams, query(), "ck")
-    want = aggregated(naive.naive_join(left, right, PRED), [lambda l, r: l["a"]], ORACLE)
-    assert_same(last_updates(first + second, 1), want, 1)
+    want = naive_groups(naive.naive_join(left, right, PRED), [lambda l, r: l["a"]], ORACLE)
+    assert_same_groups(last_updates(first + second, 1), want, 1)
 
 
 def test_a_stream_and_a_table_in_append_mode(streams: Streams) -> None:
@@ -169,8 +169,8 @@ def test_a_stream_and_a_table_in_append_mode(streams: Streams) -> None:
         streams.both("100 seconds")[0], streams.spark.createDataFrame(right), ON, group_by="l.t",
         aggs=AGGS, window=tj.FullHistory(),
     )  # fmt: skip
-    want = aggregated(naive.naive_join(left, right, PRED), [lambda l, r: l["t"]], ORACLE)
-    assert_same(streams.run(df).rows, want, 1)
+    want = naive_groups(naive.naive_join(left, right, PRED), [lambda l, r: l["t"]], ORACLE)
+    assert_same_groups(streams.run(df).rows, want, 1)
     counted = {"aggs": {"n": "count(*)"}, "window": tj.CountWindow(5), "order_by": "t"}
     with pytest.raises(tj.ThetaJoinError, match="a table has none that arrive"):
         tj.join_agg(*streams.both()[:1], streams.spark.createDataFrame(right), ON, **counted)
@@ -206,7 +206,7 @@ def test_self_join_of_a_table(spark: Any, window: Any, oracle: Any, order_by: An
         got = tj.self_join_agg(df, SELF_ON, group_by=[group] if group else [], **asked)
         side = 0 if group == "l.a" else 1
         groups = [lambda *pair, s=side, g=group: pair[s][g[2:]]] if group else []
-        assert_same(got.toArrow(), aggregated(pairs, groups, SELF_ORACLE), len(groups))
+        assert_same_groups(got.toArrow(), naive_groups(pairs, groups, SELF_ORACLE), len(groups))
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -227,5 +227,5 @@ def test_self_join_of_a_stream_across_a_restart(streams: Streams, counted: bool)
     second = run_updates(streams, query(), "ck")
     rows = rows_of(batches)[0]
     pairs = naive.naive_self_join(rows, SELF_PRED, window=oracle, order_by=order_by)
-    want = aggregated(pairs, [lambda l, r: l["a"]], SELF_ORACLE)
-    assert_same(last_updates([b for b in first + second if b.num_rows], 1), want, 1)
+    want = naive_groups(pairs, [lambda l, r: l["a"]], SELF_ORACLE)
+    assert_same_groups(last_updates([b for b in first + second if b.num_rows], 1), want, 1)

@@ -9,8 +9,7 @@ import pytest
 
 import naive
 import thetajoin as tj
-from aggregate.oracle import aggregated, assert_same
-from naive import Push
+from naive import Push, naive_groups
 from spark.harness import RIGHT, Streams, at, random_batches, seconds, with_watermarks
 from spark.test_aggregates import (
     AGGS,
@@ -21,6 +20,7 @@ from spark.test_aggregates import (
     rows_of,
     run_updates,
 )
+from strategies import assert_same_groups
 
 pytestmark = pytest.mark.spark
 
@@ -44,11 +44,11 @@ def test_tables(spark: Any, units: int, group: str | None) -> None:
     pairs = [(l, r) for l, r in naive.naive_join(left, right, PRED) if l["c"] < 9]
     groups = A if group else []
     got = tj.join_agg(*frames, on, **asked)
-    assert_same(got.toArrow(), aggregated(pairs, groups, ORACLE, left), len(groups))
+    assert_same_groups(got.toArrow(), naive_groups(pairs, groups, ORACLE, left), len(groups))
     nothing = tj.join_agg(frames[0], frames[1].limit(0), on, **asked)
-    assert_same(nothing.toArrow(), aggregated([], groups, ORACLE, left), len(groups))
+    assert_same_groups(nothing.toArrow(), naive_groups([], groups, ORACLE, left), len(groups))
     none_left = tj.join_agg(frames[0].limit(0), frames[1], on, **asked)
-    assert_same(none_left.toArrow(), aggregated([], groups, ORACLE), len(groups))
+    assert_same_groups(none_left.toArrow(), naive_groups([], groups, ORACLE), len(groups))
 
 
 @pytest.mark.parametrize("routing", [None, "hash"])
@@ -71,8 +71,8 @@ def test_updates_across_a_restart(streams: Streams, routing: str | None) -> None
     window = naive.Count(20) if routing is None else naive.Full()
     order_by = ("lid", "rid") if routing is None else None
     pairs = naive.naive_stream(batches, pred, window=window, order_by=order_by).rows
-    want = aggregated(pairs, A, ORACLE, rows_of(batches)[0])
-    assert_same(last_updates([b for b in first + second if b.num_rows], 1), want, 1)
+    want = naive_groups(pairs, A, ORACLE, rows_of(batches)[0])
+    assert_same_groups(last_updates([b for b in first + second if b.num_rows], 1), want, 1)
     streams.push(*batches[:1])
     with pytest.raises(Exception, match="state of another join: its aggregates"):
         run_updates(streams, query("inner"), "ck")
@@ -95,9 +95,9 @@ def test_event_time_groups_in_append_mode(streams: Streams) -> None:
     steps = with_watermarks([*batches, closing], seconds(10))
     found = naive.naive_stream(steps, PRED, window=naive.Time(seconds(20), seconds(20)))
     assert found.late_rows == 0
-    want = aggregated(found.rows, [lambda l, r: l["t"]], ORACLE, rows_of(batches)[0])
+    want = naive_groups(found.rows, [lambda l, r: l["t"]], ORACLE, rows_of(batches)[0])
     assert any(values[0] == 0 for values in want.values())
-    assert_same(got.rows, want, 1)
+    assert_same_groups(got.rows, want, 1)
 
 
 def test_a_stream_and_a_table(streams: Streams) -> None:
@@ -116,8 +116,8 @@ def test_a_stream_and_a_table(streams: Streams) -> None:
     first = run_updates(streams, query(), "ck")
     streams.push(*batches[2:])
     second = run_updates(streams, query(), "ck")
-    want = aggregated(naive.naive_join(left, right, PRED), A, ORACLE, left)
-    assert_same(last_updates([b for b in first + second if b.num_rows], 1), want, 1)
+    want = naive_groups(naive.naive_join(left, right, PRED), A, ORACLE, left)
+    assert_same_groups(last_updates([b for b in first + second if b.num_rows], 1), want, 1)
     table = streams.spark.createDataFrame(left)
     with pytest.raises(tj.ThetaJoinError, match="a table on the left and a stream on the right"):
         tj.join_agg(

@@ -9,12 +9,11 @@ import pytest
 
 import naive
 import thetajoin as tj
-from aggregate.oracle import aggregated, assert_same
-from naive import Near
+from naive import Near, naive_groups
 from spark.harness import Streams, closing, random_batches, seconds, with_watermarks
 from spark.test_batch import LEFT, RIGHT, L, R
 from spark.test_nearest import ids, on_time
-from strategies import table
+from strategies import assert_same_groups, table
 
 pytestmark = [pytest.mark.spark]
 
@@ -48,7 +47,7 @@ def test_aggregates_of_nearest(frames: tuple[Any, Any], how: str, group: str | N
         None: [],
     }
     groups: list[Any] = values[group]
-    want = aggregated(pairs, groups, list(AGGS.values()), L if how == "left" and groups else ())
+    want = naive_groups(pairs, groups, list(AGGS.values()), L if how == "left" and groups else ())
     for way in ways:
         got = tj.nearest(
             *frames,
@@ -63,7 +62,7 @@ def test_aggregates_of_nearest(frames: tuple[Any, Any], how: str, group: str | N
             aggs=TEXTS,
             **way,
         )
-        assert_same(got.toArrow(), want, len(groups))
+        assert_same_groups(got.toArrow(), want, len(groups))
 
 
 def test_groups_of_both_sides(frames: tuple[Any, Any]) -> None:
@@ -71,7 +70,7 @@ def test_groups_of_both_sides(frames: tuple[Any, Any]) -> None:
     pairs = naive.naive_nearest(L, R, None, near, how="inner")
     groups = [lambda l, r: l["c"], lambda l, r: r["d"]]
     got = tj.nearest(*frames, key="t", ties="all", how="inner", group_by=["l.c", "r.d"], aggs=TEXTS)
-    assert_same(got.toArrow(), aggregated(pairs, groups, list(AGGS.values())), 2)
+    assert_same_groups(got.toArrow(), naive_groups(pairs, groups, list(AGGS.values())), 2)
 
 
 def test_sql_on_tables(frames: tuple[Any, Any]) -> None:
@@ -107,15 +106,15 @@ def test_sql_aggregates_and_expressions(frames: tuple[Any, Any]) -> None:
     pairs = naive.naive_nearest(L, R, pred, near, how="left")
     none = dict.fromkeys(("rid", "t"))
     filled = [(l, none if r is None else r) for l, r in pairs]
-    want = aggregated(
+    want = naive_groups(
         filled, [lambda l, r: l["a"]], [("count", None), ("max", lambda l, r: r["t"])]
     )
     query = "SELECT x.a, count(*) AS n, max(y.t) AS m FROM x ASOF LEFT JOIN y ON x.t >= y.t "
     got = tj.sql(query + "GROUP BY x.a", **tables)
-    assert_same(got.toArrow(), want, 1)
+    assert_same_groups(got.toArrow(), want, 1)
     moved = "SELECT x.a, count(*) AS n, max(y.t) AS m FROM x ASOF LEFT JOIN y "
     moved += "ON 2 * x.t + 1 >= 1 + y.t * 2 GROUP BY x.a"
-    assert_same(tj.sql(moved, **tables).toArrow(), want, 1)
+    assert_same_groups(tj.sql(moved, **tables).toArrow(), want, 1)
 
 
 def test_sql_on_streams(streams: Streams) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 import naive
 import thetajoin as tj
-from aggregate.oracle import aggregated, assert_same
-from naive import Push
+from naive import Push, naive_groups
 from spark.harness import Streams
+from strategies import assert_same_groups
 
 pytestmark = pytest.mark.spark
 
@@ -60,7 +60,7 @@ def test_a_table_with_itself_under_a_window(spark: Any, streams: Streams) -> Non
     pred = naive.conj(("a", "<=", "a"), ("c", ">=", "c"))
     pairs = naive.naive_self_join(rows, pred, window=naive.Count(10, 4), order_by="lid")
     want = Counter((l["lid"], r["lid"]) for l, r in pairs)
-    totals = aggregated(pairs, [lambda l, r: l["a"]], [("count", None)])
+    totals = naive_groups(pairs, [lambda l, r: l["a"]], [("count", None)])
     listed, grouped = f"SELECT l.lid, r.lid AS rid {join}", f"SELECT l.a, count(*) AS n {join}"
     for df in (spark.read.parquet(str(streams.folder / "l")), streams.read("l")):
         result = tj.sql(listed, x=df)
@@ -69,7 +69,7 @@ def test_a_table_with_itself_under_a_window(spark: Any, streams: Streams) -> Non
             continue
         assert Counter(tuple(row) for row in result.collect()) == want
         got = tj.sql(f"{grouped} GROUP BY l.a", x=df).toArrow()
-        assert_same(got, totals, 1)
+        assert_same_groups(got, totals, 1)
 
 
 def test_where_above_and_below_outer_joins_on_spark(spark: Any) -> None:
