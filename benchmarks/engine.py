@@ -266,10 +266,9 @@ def _band(threads: int, scale: float) -> dict[str, Any]:
 def _pairs(threads: int, scale: float) -> dict[str, Any]:
     """Writing pair ids, over copying as many bytes."""
     from thetajoin.batch.keys import float_keys
-    from thetajoin.index.arrivals import Arrivals
     from thetajoin.index.interval import interval_of
     from thetajoin.index.po_join import PoJoin
-    from thetajoin.index.shape import Dim, Probe, Shape
+    from thetajoin.index.probe import Arrivals, Dim, Probe, Shape
 
     rows, probes, room = int(1_000_000 * scale), 1_000, 1 << 17
     random = np.random.default_rng(5)

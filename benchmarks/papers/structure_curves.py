@@ -109,7 +109,7 @@ def spo_12(scale: float) -> Curve:
 def spo_15(scale: float) -> Curve:
     """Merging a slide into the immutable part: PO-Join's permutation against CSS-trees."""
     from thetajoin.index.po_join import PoJoin
-    from thetajoin.index.shape import Dim, Shape
+    from thetajoin.index.probe import Dim, Shape
     from thetajoin.kernels.order import gather, order_of
     from thetajoin.papers.structures.css_tree import Css
 

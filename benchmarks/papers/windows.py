@@ -16,9 +16,8 @@ from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import rows_without_columns
 from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.engine.store import Store, StoreConfig
-from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval
-from thetajoin.index.shape import Dim, Probe, Shape
+from thetajoin.index.probe import Arrivals, Dim, Probe, Shape
 from thetajoin.paper_options import PO_JOIN
 from thetajoin.papers import catalog
 

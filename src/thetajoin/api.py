@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
-from thetajoin.batch.annotations import ArrowInput, Frame
+from thetajoin.batch.tables import ArrowInput, Frame
 from thetajoin.calls import SMALLER, aggregated, both_taken_in
 from thetajoin.calls import is_spark as is_spark
 from thetajoin.calls import joined as joined

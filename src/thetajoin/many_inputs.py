@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.api import join
-from thetajoin.batch.annotations import Frame
 from thetajoin.batch.keys import Int64
-from thetajoin.batch.tables import from_table, kind_of
+from thetajoin.batch.tables import Frame, from_table, kind_of
 from thetajoin.calls import SMALLER, is_spark
 from thetajoin.engine.intake import Ordering, all_taken_in
 from thetajoin.engine.parts import compare_columns
@@ -20,7 +19,7 @@ from thetajoin.engine.spec import check_window
 from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.planner.join_order import Estimate, Step, order_joins, qualified
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
-from thetajoin.predicate.graph import conjuncts
+from thetajoin.predicate.condition import conjuncts
 from thetajoin.window.counted import first_seen, hidden, last_seeing, sees
 from thetajoin.window.many_windows import between, pair_window
 from thetajoin.window.windows import CountWindow, TimeWindow, Window

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from thetajoin.engine.compiled import CompiledJoin
     from thetajoin.engine.store import Store
-    from thetajoin.index.shape import Shape
+    from thetajoin.index.probe import Shape
     from thetajoin.papers.auto import Tuner
     from thetajoin.papers.partitionings import Partitioning
 

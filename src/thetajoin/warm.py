@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 import thetajoin as tj
-from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.probe import Arrivals
 from thetajoin.ipc import batch_from_ipc, to_ipc
 from thetajoin.kernels.order import gather, order_among
 from thetajoin.routes.fingerprint import fingerprints
@@ -144,23 +144,23 @@ def warm(done: Callable[[int, int], None] = lambda some, of: None) -> float:
 
     Costs about a minute the first time and next to nothing after that.
     """
-    from thetajoin.kernels import caching
+    from thetajoin.kernels import compiler
 
     began = time.perf_counter()
-    caching.use_ready = False
+    compiler.use_ready = False
     try:
         calls = list(joins())
         for number, call in enumerate(calls, 1):
             call()
             done(number, len(calls))
     finally:
-        caching.use_ready = True
+        compiler.use_ready = True
     return time.perf_counter() - began
 
 
 def compile_ahead(folder: Path) -> str | None:
     """Compile kernels for the best baseline that this machine runs; its name, None without one."""
-    from thetajoin.kernels.caching import fitting_baselines
+    from thetajoin.kernels.compiler import fitting_baselines
 
     for name, features in fitting_baselines()[:1]:
         environment = os.environ | {

@@ -198,7 +198,7 @@ def test_a_count_window_over_two_is_that_of_join():
 def test_the_smallest_join_comes_first():
     from thetajoin.many_inputs import _Tables
     from thetajoin.planner.join_order import order_joins
-    from thetajoin.predicate.graph import conjuncts
+    from thetajoin.predicate.condition import conjuncts
 
     x = np.arange(1000)
     inputs = {name: pa.table({"x": x}) for name in "rst"}

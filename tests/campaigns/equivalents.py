@@ -16,7 +16,7 @@ class _Same(NamedTuple):
 
 
 _CHAIN, _MANY = "src/thetajoin/window/chain.py", "src/thetajoin/window/many_windows.py"
-_ARRIVALS, _INTERVAL = "src/thetajoin/index/arrivals.py", "src/thetajoin/index/interval.py"
+_ARRIVALS, _INTERVAL = "src/thetajoin/index/probe.py", "src/thetajoin/index/interval.py"
 _STARTS = "starts = np.flatnonzero(np.diff(numbers, prepend={}) != 1)"
 _SMALL, _TABLE = "if {}:", "table = np.empty(high - low + {}, np.int64)"
 _PAST = "past[:] = {} if {} else {}"

@@ -50,7 +50,7 @@ PARTS: dict[str, frozenset[str]] = {
     "routes/cells.py": frozenset(),
     "routes/matrix.py": frozenset(),
     "index/interval.py": frozenset(),
-    "index/arrivals.py": frozenset(),
+    "index/probe.py": frozenset({"order", "rising"}),
     "spark/unit.py": frozenset({"_metrics_frame", "metrics", "frame", "coalesced"}),
     "spark/pack.py": frozenset(),
 }

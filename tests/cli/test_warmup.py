@@ -6,7 +6,7 @@ import pytest
 
 from thetajoin import warm
 from thetajoin.cli import warmup
-from thetajoin.kernels import caching, jit
+from thetajoin.kernels import compiler, jit
 
 
 def test_it_says_where_they_are(run, monkeypatch, tmp_path):
@@ -27,7 +27,7 @@ def test_without_a_folder_nothing_is_made(run, monkeypatch):
 def test_every_join_can_be_made_and_is_compiled_for_this_processor(monkeypatch):
     monkeypatch.setattr(warm, "SIZES", (70,))
     steps = []
-    warm.warm(lambda done, of: steps.append((done, of, caching.use_ready)))
+    warm.warm(lambda done, of: steps.append((done, of, compiler.use_ready)))
     assert steps[-1][0] == steps[-1][1] == len(steps) > 50
     assert not any(ready for _, _, ready in steps)
-    assert caching.use_ready
+    assert compiler.use_ready

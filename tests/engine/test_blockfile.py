@@ -13,7 +13,7 @@ from thetajoin.engine.blockfile import DamagedError, read_block, write_block
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
-from thetajoin.index.shape import Shape
+from thetajoin.index.probe import Shape
 
 OPTIONS = {"head_rows": 0, "merge": "inline", "index": "po_join"}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.probe import Arrivals
 
 NUMBERS = st.sets(st.integers(100, 300), min_size=1).map(sorted)
 

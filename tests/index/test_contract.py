@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Key, encode
-from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.head import Head
 from thetajoin.index.interval import AnyInterval, BytesInterval, Interval, interval_of
-from thetajoin.index.po_join import PoJoin
-from thetajoin.index.shape import Dim, Probe, Shape
+from thetajoin.index.po_join import Head, PoJoin
+from thetajoin.index.probe import Arrivals, Dim, Probe, Shape
 from thetajoin.limits import limits
 
 OPS = ("<", "<=", ">", ">=", "band")

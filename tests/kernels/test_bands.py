@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, encode
 from thetajoin.engine.bands import FloatBand
-from thetajoin.kernels.bands import KEY_INF, KEY_NEG_INF
+from thetajoin.kernels.search import KEY_INF, KEY_NEG_INF
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True),

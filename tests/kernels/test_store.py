@@ -19,7 +19,7 @@ from thetajoin.kernels import store
 # Compiles one small kernel, of which a piece is in another file, and says where it came from.
 SCRIPT = """
 import numpy as np
-from thetajoin.kernels.strings import hash_bytes
+from thetajoin.kernels.hashes import hash_bytes
 out = np.zeros(2, np.int64)
 hash_bytes(np.array([0, 1, 2]), np.array([65, 66], np.uint8), out)
 stats = hash_bytes.compiled().stats
@@ -61,9 +61,9 @@ def test_a_kept_kernel_serves_until_any_source_changes(package, tmp_path):
     first = run(package, kept)
     assert first.endswith(" 0")
     assert run(package, kept) == first[:-1] + "1"
-    os.utime(package / "kernels" / "strings.py", (1, 1))  # an installed file is as old as its copy
+    os.utime(package / "kernels" / "hashes.py", (1, 1))  # an installed file is as old as its copy
     assert run(package, kept) == first[:-1] + "1"
-    with (package / "kernels" / "grid.py").open("a") as file:
+    with (package / "kernels" / "boxes.py").open("a") as file:
         file.write("\n# changed\n")
     assert run(package, kept) == first
 
@@ -84,7 +84,7 @@ def test_a_damaged_kernel_is_compiled_again(package, tmp_path):
 
 @compiles
 def test_kernels_that_came_with_the_package_serve_the_processors_they_fit(package, tmp_path):
-    from thetajoin.kernels.caching import fitting_baselines
+    from thetajoin.kernels.compiler import fitting_baselines
 
     if not fitting_baselines():
         pytest.skip("no baseline for this machine")
@@ -100,9 +100,9 @@ def test_kernels_that_came_with_the_package_serve_the_processors_they_fit(packag
 
 def test_a_machine_without_a_feature_has_no_use_for_kernels_that_need_it(monkeypatch):
     pytest.importorskip("numba")
-    from thetajoin.kernels import caching
+    from thetajoin.kernels import compiler
 
-    third = dict.fromkeys(caching._THIRD, True)
+    third = dict.fromkeys(compiler._THIRD, True)
     for machine, features, names in (
         ("x86_64", third, ["x86-64-v3", "x86-64-v2"]),
         ("AMD64", third | {"avx2": False}, ["x86-64-v2"]),
@@ -110,11 +110,11 @@ def test_a_machine_without_a_feature_has_no_use_for_kernels_that_need_it(monkeyp
         ("arm64", {}, ["generic"]),
         ("riscv64", third, []),
     ):
-        monkeypatch.setattr(caching.platform, "machine", lambda machine=machine: machine)
-        monkeypatch.setattr(caching.binding, "get_host_cpu_features", lambda found=features: found)
-        caching.fitting_baselines.cache_clear()
-        assert [name for name, _ in caching.fitting_baselines()] == names
-    caching.fitting_baselines.cache_clear()
+        monkeypatch.setattr(compiler.platform, "machine", lambda machine=machine: machine)
+        monkeypatch.setattr(compiler.binding, "get_host_cpu_features", lambda found=features: found)
+        compiler.fitting_baselines.cache_clear()
+        assert [name for name, _ in compiler.fitting_baselines()] == names
+    compiler.fitting_baselines.cache_clear()
 
 
 def test_entries_differ_by_function_types_and_processor():
@@ -215,12 +215,12 @@ class Terminal(io.StringIO):
     [(Terminal, 0.3, 1), (Terminal, 0.0, 0), (io.StringIO, 0.3, 0), (lambda: None, 0.0, 0)],
 )
 def test_a_terminal_that_waits_is_told_once(stream, seconds, said, monkeypatch):
-    caching = pytest.importorskip("thetajoin.kernels.caching")
+    compiler = pytest.importorskip("thetajoin.kernels.compiler")
     screen = stream()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(caching, "SILENT", 0.05)
-    monkeypatch.setattr(caching, "_has_told", False)
+    monkeypatch.setattr(compiler, "SILENT", 0.05)
+    monkeypatch.setattr(compiler, "_has_told", False)
     for _ in range(2):
-        with caching._told():
+        with compiler._told():
             time.sleep(seconds)
     assert screen is None or screen.getvalue() == "thetajoin: compiling, once\n" * said

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN
-from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval, interval_of
-from thetajoin.index.shape import Dim, Probe, Shape
+from thetajoin.index.probe import Arrivals, Dim, Probe, Shape
 from thetajoin.papers import catalog
 
 # Small parameters, so that nodes split, sub-windows fill and trees merge all the time.

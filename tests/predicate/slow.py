@@ -12,9 +12,17 @@ import naive
 from predicate.strategies import SCHEMA
 from thetajoin.predicate import evaluate
 from thetajoin.predicate.bind import bind
-from thetajoin.predicate.forms import Comparison, Conjunction, Difference
-from thetajoin.predicate.names import Scope
-from thetajoin.predicate.nodes import Call, Cast, Column, Expr, Literal
+from thetajoin.predicate.condition import Scope
+from thetajoin.predicate.nodes import (
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Conjunction,
+    Difference,
+    Expr,
+    Literal,
+)
 from thetajoin.predicate.parse import Source
 
 Pair = dict[str, dict[str, Any]]

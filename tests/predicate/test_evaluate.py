@@ -17,9 +17,9 @@ from predicate.strategies import EXTREME, conditions, numbers, pairs_of, rows
 from thetajoin.errors import DataError, SchemaError
 from thetajoin.predicate import evaluate
 from thetajoin.predicate.bind import bind
-from thetajoin.predicate.compare import compare
-from thetajoin.predicate.names import Scope
+from thetajoin.predicate.condition import Scope
 from thetajoin.predicate.nodes import Expr
+from thetajoin.predicate.operators import compare
 from thetajoin.predicate.parse import Source
 
 NAN, INF = float("nan"), float("inf")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from predicate.slow import constant
 from thetajoin.errors import DataError
-from thetajoin.predicate import dates, strings
+from thetajoin.predicate import scalars
 from thetajoin.predicate.types import BOOL, STRING
 
 T = "TIMESTAMP '2024-05-06 07:08:09.123456'"
@@ -137,7 +137,7 @@ def test_functions(text, expected):
 def test_one_pattern_matches_as_a_column_of_patterns_does(texts, pattern):
     args = [pa.array(texts, STRING), pa.array([pattern] * len(texts), STRING)]
     with_null = [pa.array([*texts, "a"], STRING), pa.array([*args[1].to_pylist(), None], STRING)]
-    for kernel in (strings.like, strings.starts_with, strings.ends_with, strings.contains):
+    for kernel in (scalars.like, scalars.starts_with, scalars.ends_with, scalars.contains):
         slow = kernel(with_null, BOOL).to_pylist()
         assert slow[-1] is None
         assert kernel(args, BOOL).to_pylist() == slow[:-1]
@@ -156,7 +156,7 @@ def test_functions_fail_where_spark_does(text):
 def test_date_trunc_of_the_first_timestamps_is_an_error_and_not_the_far_future(unit):
     least = pa.array([-(2**63) + 1], pa.timestamp("us", "UTC"))
     with pytest.raises(DataError, match="overflow in date_trunc"):
-        dates.date_trunc([pa.array([unit]), least], least.type)
+        scalars.date_trunc([pa.array([unit]), least], least.type)
 
 
 @pytest.mark.parametrize("unit", ["second", "hour", "week", "year"])
@@ -166,4 +166,4 @@ def test_date_trunc_does_not_look_at_what_lies_below_a_null(unit):
         1,
         [pa.py_buffer(b"\0"), pa.py_buffer(b"\1" + b"\0" * 6 + b"\x80")],
     )
-    assert dates.date_trunc([pa.array([unit]), hidden], hidden.type).to_pylist() == [None]
+    assert scalars.date_trunc([pa.array([unit]), hidden], hidden.type).to_pylist() == [None]

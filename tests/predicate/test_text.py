@@ -13,7 +13,7 @@ import pytest
 
 from thetajoin.predicate import Built, aligned, compile_condition, condition_text, evaluate, l, r
 from thetajoin.predicate.bind import bind
-from thetajoin.predicate.names import Scope
+from thetajoin.predicate.condition import Scope
 from thetajoin.predicate.nodes import Literal
 from thetajoin.predicate.parse import Source
 

@@ -18,7 +18,7 @@ from simulation.history import run_history
 from thetajoin.engine.blockfile import DamagedError
 from thetajoin.engine.parts import SIDES
 from thetajoin.engine.state import JoinState
-from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.probe import Arrivals
 from thetajoin.routes.fingerprint import Fingerprints
 from thetajoin.spark.cache import SegmentCache
 from thetajoin.spark.unit import JoinUnit

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from thetajoin.batch.lakes import read_lake
+from thetajoin.batch.files import read_lake
 from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.spark.connectors import jars
 from thetajoin.spark.connectors.messages import BAD, VALUE, read_messages

@@ -35,7 +35,7 @@ from spark.one_unit import (
     timers,
 )
 from thetajoin.errors import ResourceError, SnapshotError
-from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.probe import Arrivals
 from thetajoin.ipc import from_ipc
 from thetajoin.limits import limits
 from thetajoin.planner.route_plan import choose_route

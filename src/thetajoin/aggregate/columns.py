@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from thetajoin.aggregate.spec import Term
 from thetajoin.batch.keys import BytesKey, Int64, encode
-from thetajoin.kernels import wide
+from thetajoin.kernels import exact_sums
 from thetajoin.kernels.order import order_of
 
 Bools = NDArray[np.bool_]
@@ -97,7 +97,7 @@ def _float_pieces(values: NDArray[np.float64], rows: int) -> list[Piece] | None:
                 pieces.append(Piece(mask.astype(np.int64), 0, special=special))
         values = np.where(finite, values, 0.0)
     words = np.ascontiguousarray(values).view(np.uint64)
-    lowest, highest = wide.float_reach(words)
+    lowest, highest = exact_sums.float_reach(words)
     if lowest > highest:
         return pieces
     bits = 62 - max(rows, 1).bit_length()
@@ -105,7 +105,7 @@ def _float_pieces(values: NDArray[np.float64], rows: int) -> list[Piece] | None:
     if count > MOST_PIECES:
         return None
     cut = np.empty((count, values.size), np.int64)
-    wide.cut_floats(words, lowest, bits, cut)
+    exact_sums.cut_floats(words, lowest, bits, cut)
     return [*pieces, *(Piece(cut[at], lowest + at * bits) for at in range(count))]
 
 

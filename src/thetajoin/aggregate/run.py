@@ -32,10 +32,8 @@ from thetajoin.engine.state import JoinState
 from thetajoin.engine.static import StaticJoin
 from thetajoin.engine.step import Meeting, Step
 from thetajoin.errors import OptionError
-from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.head import Head
-from thetajoin.index.po_join import PoJoin
-from thetajoin.index.shape import Probe
+from thetajoin.index.po_join import Head, PoJoin
+from thetajoin.index.probe import Arrivals, Probe
 from thetajoin.kernels.order import gather
 from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.limits import limits

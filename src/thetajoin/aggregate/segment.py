@@ -25,10 +25,9 @@ from thetajoin.aggregate.state import State
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.parts import Side
 from thetajoin.engine.rows import evaluate_side
-from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
-from thetajoin.index.shape import Probe
-from thetajoin.kernels import floats, wide
+from thetajoin.index.probe import Arrivals, Probe
+from thetajoin.kernels import exact_sums
 from thetajoin.kernels.order import gather, inverse, order_of
 from thetajoin.kernels.threads import Mapper
 
@@ -97,23 +96,23 @@ class Segment:
         if isinstance(found, Refused):
             return found
         pairs: Int64 = found.totals[0]
-        wide.count_at(codes, pairs, state.pairs)
+        exact_sums.count_at(codes, pairs, state.pairs)
         floats: dict[int, list[tuple[Piece, Int64]]] = {}
         for (at, piece), totals in zip(terms.pieces, found.totals[1:], strict=True):
             if piece is None:
-                wide.count_at(codes, totals, state.counts[at])
+                exact_sums.count_at(codes, totals, state.counts[at])
             elif state.sums[at].words:
-                wide.add_at(codes, totals, piece.shift, *state.sums[at].words[piece.word])
+                exact_sums.add_at(codes, totals, piece.shift, *state.sums[at].words[piece.word])
             else:
                 floats.setdefault(at, []).append((piece, totals))
         for at in self._counted(spec):
             if at not in {number for number, piece in terms.pieces if piece is None}:
-                wide.count_at(codes, pairs, state.counts[at])
+                exact_sums.count_at(codes, pairs, state.counts[at])
         for at, pieces in floats.items():
             _add_floats(state, at, pieces, codes)
         for (at, by_rank), least in zip(terms.extremes, found.least, strict=True):
             of_group = np.full(state.size, np.iinfo(np.int64).max, np.int64)
-            wide.least_at(codes, least, of_group)
+            exact_sums.least_at(codes, least, of_group)
             state.add_best(at, of_group, self._array(spec, at), by_rank)
         return pairs
 
@@ -266,8 +265,8 @@ def _add_floats(state: State, at: int, pieces: list[tuple[Piece, Int64]], codes:
     sums = state.sums[at]
     for piece, totals in sorted(pieces, key=lambda item: -item[0].shift):
         if piece.special is not None:
-            floats.add_special(codes, totals, piece.special, sums.floats, sums.errors)
+            exact_sums.add_special_float(codes, totals, piece.special, sums.floats, sums.errors)
             continue
         high, low = np.zeros(state.size, np.int64), np.zeros(state.size, np.uint64)
-        wide.add_at(codes, totals, 0, high, low)
-        floats.add_words(high, low, piece.shift, sums.floats, sums.errors)
+        exact_sums.add_at(codes, totals, 0, high, low)
+        exact_sums.add_words_to_floats(high, low, piece.shift, sums.floats, sums.errors)

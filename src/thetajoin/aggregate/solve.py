@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
-from thetajoin.kernels import grid, nodes, sweep, wide
+from thetajoin.kernels import exact_sums, rectangles
 from thetajoin.kernels.order import gather, inverse, is_sorted, order_of
 from thetajoin.kernels.threads import ALONE, Mapper
 
@@ -96,9 +96,9 @@ class Answer:
     def add_at(self, rows: Int64, other: Answer) -> None:
         """Take in answers for some of the probes; one may be there twice."""
         for mine, theirs in zip(self.totals, other.totals, strict=True):
-            wide.count_at(rows, theirs, mine)
+            exact_sums.count_at(rows, theirs, mine)
         for mine, theirs in zip(self.least, other.least, strict=True):
-            wide.least_at(rows, theirs, mine)
+            exact_sums.least_at(rows, theirs, mine)
 
 
 def solve(plane: Plane, primary: Ranges, axes: list[Axis]) -> Answer:
@@ -164,18 +164,18 @@ def _one(plane: Plane, primary: Ranges) -> Answer:
     answer.totals[0] = np.maximum(ends - starts, 0)
 
     def column(at: int) -> None:
-        wide.range_sums(_running(plane, at), starts, ends, answer.totals[at + 1])
+        exact_sums.range_sums(_running(plane, at), starts, ends, answer.totals[at + 1])
 
     plane.mapper(column, range(len(plane.sums)))
     for at, ranks in enumerate(plane.ranks):
-        sweep.least_in_ranges(ranks, starts, ends, answer.least[at])
+        rectangles.least_in_ranges(ranks, starts, ends, answer.least[at])
     return answer
 
 
 def _running(plane: Plane, at: int) -> Int64:
     def make() -> Int64:
         out = np.empty(plane.size + 1, np.int64)
-        wide.running_sums(plane.sums[at], out)
+        exact_sums.running_sums(plane.sums[at], out)
         return out
 
     found: Int64 = plane.kept(("running", at), make)
@@ -215,13 +215,13 @@ def _differences(
     extreme = np.empty(plane.size + 1, np.int32)
     counts = answer.totals[0]
     if _same(starts, runs[0]) and _same(axis.end, runs[1]):
-        sweep.largest_before(axis.order, extreme)
+        rectangles.largest_before(axis.order, extreme)
         more, less = ends, axis.start
-        found = sweep.count_differences(more, less, extreme, runs[0], others, counts)
+        found = rectangles.count_differences(more, less, extreme, runs[0], others, counts)
     elif _same(ends, runs[1]) and _same(axis.start, runs[0]):
-        sweep.smallest_from(axis.order, extreme)
+        rectangles.smallest_from(axis.order, extreme)
         more, less = axis.end, starts
-        found = sweep.count_back_differences(more, less, extreme, runs[1], others, counts)
+        found = rectangles.count_back_differences(more, less, extreme, runs[1], others, counts)
     else:
         return None
     if found > MOST_OTHERS * others.size:
@@ -230,7 +230,7 @@ def _differences(
 
     def column(at: int) -> None:
         by_y = np.empty(plane.size + 1, np.int64)
-        wide.running_sums(gather(plane.sums[at], axis.order), by_y)
+        exact_sums.running_sums(gather(plane.sums[at], axis.order), by_y)
         by_x = _running(plane, at)
         first, second = (by_x, by_y) if more is ends else (by_y, by_x)
         np.subtract(gather(first, more), gather(second, less), out=answer.totals[at + 1])
@@ -254,17 +254,17 @@ def _ask_grid(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None
     def table(at: int) -> NDArray[np.int64]:
         cells = np.zeros((side, side), np.int64 if at else np.int32)
         values = plane.sums[at - 1] if at else _NOTHING
-        grid.build_grid(place, values, at > 0, shift, cells)
+        rectangles.build_grid(place, values, at > 0, shift, cells)
         return cells
 
     def column(at: int) -> None:
         cells = plane.kept(("grid", name, at), lambda: table(at))
         if at == 0:
-            grid.count_in_grid(place, axis.order, shift, cells, box, answer.totals[0])
+            rectangles.count_in_grid(place, axis.order, shift, cells, box, answer.totals[0])
             return
         by_x = plane.sums[at - 1]
         by_y = plane.kept(("by", name, at), lambda: gather(by_x, axis.order))
-        grid.sum_in_grid(place, axis.order, by_x, by_y, shift, cells, box, answer.totals[at])
+        rectangles.sum_in_grid(place, axis.order, by_x, by_y, shift, cells, box, answer.totals[at])
 
     plane.mapper(column, range(1 + len(plane.sums)))
 
@@ -275,7 +275,7 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
     at, asked, whole = (np.empty(size * starts.size, np.int32) for size in (2, 2, 1))
     signs = np.empty(at.size, np.int8)
     box = (starts, ends, axis.start, axis.end, plane.size)
-    listed, to_end = sweep.list_questions(*box, rising, at, asked, signs, whole)
+    listed, to_end = rectangles.list_questions(*box, rising, at, asked, signs, whole)
     at, asked, signs, whole = at[:listed], asked[:listed], signs[:listed], whole[:to_end]
     if not is_sorted(at):
         order = order_of(at.astype(np.int64))
@@ -283,31 +283,33 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
 
     packed = _packed(plane)
     often = at.size > 0 and at.size > at[-1] and plane.size <= OFTEN_ROWS
-    sweep_sum = sweep.sweep_sum_often if often else sweep.sweep_sum
+    sweep_sum = rectangles.sweep_sum_often if often else rectangles.sweep_sum
 
     def column(at_column: int) -> None:
         out = answer.totals[at_column]
         if at_column == 0:
             out[whole] = ends[whole] - starts[whole]
             if packed is None:
-                sweep.sweep_count(axis.order, at, asked, signs, starts, ends, sweep.WIDE, out)
+                rectangles.sweep_count(
+                    axis.order, at, asked, signs, starts, ends, rectangles.WIDE, out
+                )
             return
         if whole.size:
             ranges = np.zeros(whole.size, np.int64)
             sums = _running(plane, at_column - 1)
-            wide.range_sums(sums, starts[whole], ends[whole], ranges)
+            exact_sums.range_sums(sums, starts[whole], ends[whole], ranges)
             out[whole] = ranges
         if at_column > 1 or packed is None:
             values = plane.sums[at_column - 1]
-            sweep_sum(axis.order, values, at, asked, signs, *primary, sweep.WIDE, out)
+            sweep_sum(axis.order, values, at, asked, signs, *primary, rectangles.WIDE, out)
 
     plane.mapper(column, range(1 + len(plane.sums)))
     if packed is not None:
         values, bits = packed
         counts, sums = answer.totals[:2]
         both = (sums << bits) + counts
-        sweep_sum(axis.order, values, at, asked, signs, *primary, sweep.WIDE, both)
-        wide.unpack_counts(both, bits, counts, sums)
+        sweep_sum(axis.order, values, at, asked, signs, *primary, rectangles.WIDE, both)
+        exact_sums.unpack_counts(both, bits, counts, sums)
 
 
 def _packed(plane: Plane) -> tuple[Int64, int] | None:
@@ -368,7 +370,7 @@ def _sweep_least(
     order = order_of(at)
     at, asked = gather(at, order), gather(some, order)
     for out, column in zip(answer.least, ranks, strict=True):
-        sweep.sweep_least(perm, column, at, asked, *inside, out)
+        rectangles.sweep_least(perm, column, at, asked, *inside, out)
 
 
 def _by_nodes(plane: Plane, primary: Ranges, axis: Axis, rest: list[Axis]) -> Answer:
@@ -385,14 +387,14 @@ def _by_nodes(plane: Plane, primary: Ranges, axis: Axis, rest: list[Axis]) -> An
     start, end = axis.start, np.where(empty, axis.start, axis.end).astype(np.int32)
     sums = np.stack(plane.sums) if plane.sums else np.zeros((0, n), np.int64)
     ranks = np.stack(plane.ranks) if plane.ranks else np.zeros((0, n), np.int64)
-    nodes.scan_ends(
+    rectangles.scan_ends(
         axis.order, start, end, places, low, high, sums, ranks, answer.totals, answer.least
     )
     per_level = np.zeros(40, np.int64)
-    nodes.count_nodes(start, end, per_level)
+    rectangles.count_nodes(start, end, per_level)
     for level in np.flatnonzero(per_level):
         node, asked = (np.empty(per_level[level], np.int64) for _ in range(2))
-        nodes.list_nodes(start, end, level, node, asked)
+        rectangles.list_nodes(start, end, level, node, asked)
         _solve_level(plane, axis, int(level), node, asked, places, low, high, answer)
     return answer
 
@@ -408,9 +410,9 @@ def _solve_level(
     high: Int32,
     answer: Answer,
 ) -> None:
-    shift, n = nodes.LEAF + level, plane.size
+    shift, n = rectangles.LEAF + level, plane.size
     wanted = np.zeros((n >> shift) + 1, np.bool_)
-    nodes.mark_at(node, wanted)
+    rectangles.mark_at(node, wanted)
     number = np.arange(n, dtype=np.int64) >> shift
     chosen = wanted[number]
     of, rows = number[chosen], axis.order[chosen]
@@ -425,7 +427,7 @@ def _solve_level(
         out = []
         for ends in (low[at], high[at]):
             found = np.empty(node.size, np.int32)
-            nodes.place_in_runs(keys, *runs, gather(ends, asked), found)
+            rectangles.place_in_runs(keys, *runs, gather(ends, asked), found)
             out.append(found)
         return out[0], out[1]
 

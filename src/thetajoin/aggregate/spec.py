@@ -168,7 +168,7 @@ def _given(expr: Expr, left: pa.Schema, right: pa.Schema) -> tuple[pa.DataType, 
 
 def _bind(source: Any, left: pa.Schema, right: pa.Schema) -> Expr:
     from thetajoin.predicate.bind import bind_tree
-    from thetajoin.predicate.names import Scope
+    from thetajoin.predicate.condition import Scope
     from thetajoin.predicate.parse import parse
 
     return bind_tree(source, Scope(left, right), parse(source))
@@ -178,7 +178,7 @@ def _output(name: str, text: str, left: pa.Schema, right: pa.Schema, terms: list
     from sqlglot import exp
 
     from thetajoin.predicate.bind import bind_tree
-    from thetajoin.predicate.names import Scope
+    from thetajoin.predicate.condition import Scope
     from thetajoin.predicate.parse import Source, parse
 
     source = Source(text, f"in aggregate {name!r}: ")

@@ -15,14 +15,14 @@ from thetajoin.aggregate.groups import group_rows
 from thetajoin.aggregate.spec import AggSpec, Output
 from thetajoin.batch.keys import Int64
 from thetajoin.errors import DataError
-from thetajoin.kernels import floats, wide
+from thetajoin.kernels import exact_sums
 
 Words = tuple[Int64, NDArray[np.uint64]]
 
 
 @dataclass
 class Sums:
-    """A term's sum by group: 128-bit words, or pairs of doubles (`kernels.floats`)."""
+    """A term's sum by group: 128-bit words, or pairs of doubles (`kernels.exact_sums`)."""
 
     words: list[Words]
     floats: NDArray[np.float64]
@@ -40,18 +40,18 @@ class Sums:
     def add_rows(self, codes: Int64, array: pa.Array, times: Int64) -> None:
         """Add each row's value as often as it counts."""
         if not self.words:
-            floats.add_products(codes, doubles(array), times, self.floats, self.errors)
+            exact_sums.add_float_products(codes, doubles(array), times, self.floats, self.errors)
             return
         words = whole_words(array)
         for at, (word, (high, low)) in enumerate(zip(words, self.words, strict=True)):
-            wide.add_products(codes, word, times, at + 1 < len(words), high, low)
+            exact_sums.add_products(codes, word, times, at + 1 < len(words), high, low)
 
     def merge(self, codes: Int64, other: Sums) -> None:
         """Add another's groups, numbered by `codes`."""
         for mine, theirs in zip(self.words, other.words, strict=True):
-            wide.add_wide_at(codes, *theirs, *mine)
+            exact_sums.add_wide_at(codes, *theirs, *mine)
         if not self.words:
-            floats.add_sums(codes, other.floats, other.errors, self.floats, self.errors)
+            exact_sums.add_float_sums(codes, other.floats, other.errors, self.floats, self.errors)
 
     def integers(self) -> list[int]:
         """The exact sums."""
@@ -68,7 +68,7 @@ class Sums:
                 return np.where(np.isfinite(self.floats), self.floats + self.errors, self.floats)
         out, error = np.zeros(len(self.words[0][0])), np.zeros(len(self.words[0][0]))
         for at, (high, low) in reversed(list(enumerate(self.words))):
-            floats.add_words(high, low, 64 * at, out, error)
+            exact_sums.add_words_to_floats(high, low, 64 * at, out, error)
         return out + error
 
 
@@ -113,13 +113,13 @@ class State:
         for at, array in arrays.items():
             term = self.spec.terms[at]
             if term.kind == "count":
-                wide.count_at(codes, times * present(array), self.counts[at])
+                exact_sums.count_at(codes, times * present(array), self.counts[at])
             elif term.kind == "sum":
                 self.sums[at].add_rows(codes, array, times)
             else:
                 ranks, by_rank = ranks_of(array, largest=term.kind == "max")
                 least = np.full(self.size, NONE, np.int64)
-                wide.least_at(codes, np.where(times > 0, ranks, NONE), least)
+                exact_sums.least_at(codes, np.where(times > 0, ranks, NONE), least)
                 self.add_best(at, least, array, by_rank)
 
     def add_best(self, at: int, least: Int64, array: pa.Array, by_rank: Int64) -> None:
@@ -136,7 +136,7 @@ class State:
             values = pa.concat_arrays([values for _, values in candidates])
             ranks, by_rank = ranks_of(values, largest=self.spec.terms[at].kind == "max")
             least = np.full(self.size, NONE, np.int64)
-            wide.least_at(codes, ranks, least)
+            exact_sums.least_at(codes, ranks, least)
             found = _candidates(least, values, by_rank)
             self.best[at] = [] if found is None else [found]
 
@@ -253,9 +253,9 @@ def merge(states: list[State]) -> State:
     for state in states:
         codes = grouping.codes[start : start + state.size]
         start += state.size
-        wide.count_at(codes, state.pairs, merged.pairs)
+        exact_sums.count_at(codes, state.pairs, merged.pairs)
         for at, count in state.counts.items():
-            wide.count_at(codes, count, merged.counts[at])
+            exact_sums.count_at(codes, count, merged.counts[at])
         for at, sums in state.sums.items():
             merged.sums[at].merge(codes, sums)
         for at, candidates in state.best.items():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import glob
+import importlib.util
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,15 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.batch.formats import (
-    dataset_format,
-    format_of,
-    format_of_bytes,
-    known_endings,
-    read_open,
-)
-from thetajoin.batch.stores import store_failure
-from thetajoin.errors import SchemaError, one_line
+from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, one_line
 from thetajoin.secrets import hide_passwords
 
 # What Spark and others leave beside the rows: markers, checksums, unfinished files.
@@ -270,3 +263,174 @@ def _by_first_bytes(filesystem: Any, path: str) -> str | None:
         return None
     with filesystem.open_input_file(path) as file:
         return format_of_bytes(file.read(16))
+
+
+ENDINGS = {
+    "parquet": ("parquet", "pq"),
+    "csv": ("csv",),
+    "tsv": ("tsv",),
+    "json": ("json", "jsonl", "ndjson"),
+    "arrow": ("arrow", "feather", "ipc"),
+    "orc": ("orc",),
+}
+FORMATS = tuple(ENDINGS)
+_FORMAT_OF = {ending: form for form, endings in ENDINGS.items() for ending in endings}
+_TEXTS = ("csv", "tsv", "json")
+# Endings behind those of texts, which are unpacked as they are read.
+_PACKED = ("gz", "bz2", "lz4", "zst")
+_STREAM = b"\xff\xff\xff\xff"
+# An Arrow stream, unlike a file, begins with a marker of its own.
+_BEGINNINGS = {b"PAR1": "parquet", b"ARROW1": "arrow", _STREAM: "arrow", b"ORC": "orc"}
+
+
+def format_of(name: str) -> str | None:
+    """The format that the end of a file's name means; None if it means none.
+
+    >>> format_of("a/b.CSV.gz"), format_of("a.feather"), format_of("a.parquet.gz"), format_of("a")
+    ('csv', 'arrow', None, None)
+    """
+    parts = PurePosixPath(name).name.lower().split(".")
+    packed = len(parts) > 2 and parts[-1] in _PACKED
+    form = _FORMAT_OF.get(parts[-2 if packed else -1]) if len(parts) > 1 else None
+    return None if packed and form not in _TEXTS else form
+
+
+def known_endings(*forms: str) -> str:
+    """The endings of formats, or of all, for a message.
+
+    >>> known_endings("parquet", "csv")
+    '.parquet, .pq, .csv'
+    """
+    return ", ".join(f".{ending}" for form in forms or FORMATS for ending in ENDINGS[form])
+
+
+def format_of_bytes(content: bytes) -> str | None:
+    """The format that begins with these bytes; None for text, which could be any."""
+    return next((form for start, form in _BEGINNINGS.items() if content.startswith(start)), None)
+
+
+def dataset_format(form: str) -> Any:
+    """A format as pyarrow's datasets take it."""
+    from pyarrow import dataset
+
+    if form == "orc":  # which not every build of pyarrow has
+        return dataset.OrcFileFormat()
+    if form in ("csv", "tsv"):
+        return dataset.CsvFileFormat(parse_options=_separated(form))
+    return {
+        "parquet": dataset.ParquetFileFormat,
+        "json": dataset.JsonFileFormat,
+        "arrow": dataset.IpcFileFormat,
+    }[form]()
+
+
+def read_open(file: pa.NativeFile, form: str) -> pa.Table:
+    """The table in an open file, or in bytes."""
+    if form in ("csv", "tsv"):
+        from pyarrow import csv
+
+        return csv.read_csv(file, parse_options=_separated(form))
+    if form == "json":
+        from pyarrow import json
+
+        return json.read_json(file)
+    if form == "arrow":
+        streamed = file.read(len(_STREAM)) == _STREAM
+        file.seek(0)
+        return (pa.ipc.open_stream if streamed else pa.ipc.open_file)(file).read_all()
+    if form == "orc":
+        from pyarrow import orc
+
+        return orc.read_table(file)
+    from pyarrow import parquet
+
+    return parquet.read_table(file)
+
+
+def _separated(form: str) -> Any:
+    from pyarrow import csv
+
+    # A quoted value may have line breaks: without this it would be a matter of luck.
+    return csv.ParseOptions(delimiter="\t" if form == "tsv" else ",", newlines_in_values=True)
+
+
+PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
+
+
+def read_lake(kind: str, place: str, options: Mapping[str, str]) -> pa.Table:
+    """A table's rows as they are now."""
+    if importlib.util.find_spec(PACKAGES[kind]) is None:
+        raise OptionError(
+            f"{kind.title()} tables without a stream need {PACKAGES[kind]}: "
+            f"pip install 'thetajoin[{kind}]'"
+        )
+    try:
+        return _read_delta(place, options) if kind == "delta" else _read_iceberg(place, options)
+    except Exception as error:  # each package has a tree of errors of its own
+        why = store_failure(str(error)) or type(error).__name__
+        raise ThetaJoinError(f"cannot read the {kind.title()} table {place}: {why}") from error
+
+
+def _read_delta(place: str, options: Mapping[str, str]) -> pa.Table:
+    from deltalake import DeltaTable
+
+    return DeltaTable(place, storage_options=dict(options) or None).to_pyarrow_table()
+
+
+def _read_iceberg(place: str, options: Mapping[str, str]) -> pa.Table:
+    from pyiceberg.catalog import load_catalog
+
+    catalog, _, table = place.partition(".")
+    return load_catalog(catalog, **options).load_table(table).scan().to_arrow()
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ANSWER = re.compile(r"<Code>(.*?)</Code>(?:.*?<Message>(.*?)</Message>)?", re.DOTALL)
+_ADDRESS = re.compile(r"(https?://)(?:[^/@\s]*@)?([^/?#\s]+)")
+# Catalogs refuse people too; this is for stores.
+_STORE = re.compile(r"S3 error|AWS Error|AmazonS3|Bucket '.*' not found")
+_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+_ADVICE = (
+    ("NoSuchBucket|Bucket '.*' not found", "there is no such bucket: check its name"),
+    # Where nothing else is given, clients ask the machine they run on.
+    ("/latest/api/token|/latest/meta-data", f"there are no credentials: set {_KEYS}"),
+    (
+        "InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|ACCESS_DENIED|ExpiredToken|"
+        "InvalidToken|403 Forbidden|401 Unauthorized",
+        f"the store refuses the credentials: check {_KEYS}, and what they may do",
+    ),
+    (
+        "URL scheme is not allowed|BadScheme",
+        "the address is not https: set AWS_ALLOW_HTTP=true if that is meant",
+    ),
+    (
+        "tcp connect error|dns error|client error|operation timed out|NETWORK_CONNECTION",
+        "no store answers{at}: check AWS_ENDPOINT_URL, and the network",
+    ),
+)
+
+
+def store_failure(said: str) -> str:
+    """An error's text in one line; of an object store's, what to do and the end of what it said.
+
+    The rest is left out: stores give back what they were asked, with the access key's id.
+
+    >>> store_failure("Generic S3 error: GET http://h:9/b?x in 2s: 404 <Code>NoSuchBucket</Code>")
+    'there is no such bucket: check its name (NoSuchBucket)'
+    >>> store_failure("Generic S3 error: GET http://h:9/b in 2s ↳ tcp connect error ↳ refused")
+    'no store answers at http://h:9: check AWS_ENDPOINT_URL, and the network (refused)'
+    >>> store_failure("no table here")
+    'no table here'
+    """
+    plain = one_line(_COLOUR.sub("", said))
+    if not _STORE.search(plain):
+        return plain
+    answer = _ANSWER.search(plain)
+    last = plain.rpartition("↳")[2].strip()
+    told = ": ".join(part for part in answer.groups() if part) if answer else last
+    address = _ADDRESS.search(plain)
+    at = f" at {address[1]}{address[2]}" if address else ""
+    for pattern, advice in _ADVICE:
+        if re.search(pattern, plain):
+            return f"{advice.format(at=at)} ({told})"
+    return told

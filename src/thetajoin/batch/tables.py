@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -217,3 +218,51 @@ def from_table(table: pa.Table, kind: Kind) -> Any:
                 )
         return frame if kind == "polars" else frame.lazy()
     return table
+
+
+class PandasFrame(Protocol):
+    """A DataFrame of pandas."""
+
+    @property
+    def iloc(self) -> Any:
+        """Rows by position."""
+
+
+class PolarsFrame(Protocol):
+    """A DataFrame or LazyFrame of Polars."""
+
+    def sql(self, query: str, *, table_name: str = ...) -> Any:
+        """A query over the table."""
+
+    def with_columns(self, *exprs: Any, **named_exprs: Any) -> Any:
+        """The table with further columns."""
+
+
+class SparkFrame(Protocol):
+    """A DataFrame of Spark, classic or Connect."""
+
+    @property
+    def sparkSession(self) -> Any:
+        """The session it belongs to."""
+
+
+class ArrowTable(Protocol):
+    """A Table of pyarrow."""
+
+    def combine_chunks(self, memory_pool: Any = ...) -> Any:
+        """The table in one piece."""
+
+    def to_batches(self, max_chunksize: Any = ...) -> Any:
+        """The table in pieces."""
+
+
+class ArrowStream(Protocol):
+    """Anything that hands out an Arrow stream."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = ..., /) -> object: ...
+
+
+# A table of a library whose kind the result is of.
+Frame = TypeVar("Frame", bound=PandasFrame | PolarsFrame | SparkFrame | ArrowTable)
+# What has no kind of its own, so that the result is an Arrow table.
+ArrowInput = str | os.PathLike[str] | ArrowStream

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.batch.files import find_files
-from thetajoin.batch.formats import format_of, format_of_bytes, known_endings, read_open
+from thetajoin.batch.files import find_files, format_of, format_of_bytes, known_endings, read_open
 from thetajoin.errors import OptionError, SchemaError
 
 WRITTEN = ("parquet", "csv", "json", "arrow")

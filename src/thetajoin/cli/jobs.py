@@ -45,7 +45,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from thetajoin.batch.formats import FORMATS
+from thetajoin.batch.files import FORMATS
 from thetajoin.cli.files import WRITTEN, folder, input_format, named_format, place, read_stdin
 from thetajoin.cli.job_systems import (
     KAFKA,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlglot import exp
 
-from thetajoin.batch.formats import format_of
+from thetajoin.batch.files import format_of
 from thetajoin.cli.files import place
 from thetajoin.errors import ThetaJoinError
 from thetajoin.query.text import parse_query

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from rich.console import Console
 
-from thetajoin.batch.lakes import read_lake
+from thetajoin.batch.files import read_lake
 from thetajoin.cli.files import output_format, place, read_table
 from thetajoin.cli.jobs import (
     TABLE,

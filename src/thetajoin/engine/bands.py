@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from thetajoin.arrays import empty
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.index.interval import Interval, shifted
-from thetajoin.kernels.bands import KEY_INF, KEY_NEG_INF, band_end
+from thetajoin.kernels.search import KEY_INF, KEY_NEG_INF, band_end
 from thetajoin.predicate import Difference
 
 

@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.rows import KeyedBatch, PartRows
-from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.head import Head
-from thetajoin.index.po_join import PoJoin
-from thetajoin.index.shape import Pairs, Probe, Shape
+from thetajoin.index.po_join import Head, PoJoin
+from thetajoin.index.probe import Arrivals, Pairs, Probe, Shape
 from thetajoin.kernels.threads import ALONE, Mapper
 
 Flags = NDArray[np.bool_]

@@ -20,9 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.engine.block import Block, rows_without_columns
-from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
-from thetajoin.index.shape import Shape
+from thetajoin.index.probe import Arrivals, Shape
 from thetajoin.ipc import batch_from_ipc, to_ipc
 
 SUFFIX = ".segment"

@@ -21,7 +21,7 @@ from thetajoin.engine.parts import OTHER, Part, Side, View
 from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.index.interval import Interval
 from thetajoin.index.po_join import PoJoin
-from thetajoin.index.shape import Probe
+from thetajoin.index.probe import Probe
 from thetajoin.index.sorted_rows import NO_KEYS
 from thetajoin.kernels.jit import ALL_ONES
 from thetajoin.kernels.order import gather, gather_into, order_of, order_of_both

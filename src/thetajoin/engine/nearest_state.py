@@ -19,7 +19,7 @@ from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.engine.share import Share
 from thetajoin.engine.state import JoinState, mapper_of
 from thetajoin.engine.step import Step
-from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.probe import Arrivals
 from thetajoin.kernels.order import gather, order_of
 from thetajoin.limits import limits
 

@@ -18,7 +18,7 @@ from thetajoin.engine.overlaps import Look, looks
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import KeyedBatch
 from thetajoin.engine.state import JoinState, mapper_of
-from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.probe import Arrivals
 from thetajoin.limits import limits
 from thetajoin.paper_options import PO_JOIN
 from thetajoin.window.windows import CountWindow

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from thetajoin.batch.keys import BytesKey
 from thetajoin.engine.parts import MIRROR, Ask, Part, Side, View
 from thetajoin.engine.rows import PartRows
-from thetajoin.index.shape import Dim, Shape
+from thetajoin.index.probe import Dim, Shape
 
 # With a larger share of intervals that end before they begin, the columns are no intervals.
 MOST_REVERSED = 0.01

@@ -15,7 +15,7 @@ from thetajoin.batch.keys import BytesKey, Key, is_bytes_type, is_key_type
 from thetajoin.engine.bands import Distance, FloatBand, whole_bounds
 from thetajoin.errors import WindowError
 from thetajoin.index.interval import AnyInterval, BytesInterval, interval_of
-from thetajoin.index.shape import Dim, Shape
+from thetajoin.index.probe import Dim, Shape
 from thetajoin.predicate import Comparison, Condition, Conjunction, Difference, Expr, aligned
 from thetajoin.predicate.nodes import conjunction as conjoin
 from thetajoin.window.windows import TimeUnit, TimeWindow, Window

@@ -27,7 +27,7 @@ from thetajoin.engine.snapshot import DIGEST, HEADER, MAGIC, VERSION, Saved
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import Counters, JoinState
 from thetajoin.errors import SnapshotError
-from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.probe import Arrivals
 from thetajoin.ipc import batch_from_ipc, schema_from_bytes
 
 T = TypeVar("T")

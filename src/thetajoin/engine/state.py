@@ -26,7 +26,7 @@ from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.engine.share import Share
 from thetajoin.engine.step import Arrival, Step
 from thetajoin.errors import WindowError
-from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.probe import Arrivals
 from thetajoin.kernels.threads import Mapper, threaded
 from thetajoin.limits import limits
 from thetajoin.paper_options import PO_JOIN, tuner

@@ -27,8 +27,8 @@ from thetajoin.engine.block import (
 )
 from thetajoin.engine.parts import Part, Side
 from thetajoin.engine.rows import KeyedBatch
-from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.head import Head
+from thetajoin.index.po_join import Head
+from thetajoin.index.probe import Arrivals
 from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.limits import limits
 from thetajoin.paper_options import PO_JOIN

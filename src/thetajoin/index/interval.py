@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from thetajoin.arrays import empty
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64
+from thetajoin.kernels.hashes import find_bytes, hash_dictionary
 from thetajoin.kernels.order import gather, gather_into, step_keys
 from thetajoin.kernels.search import rank_bytes
-from thetajoin.kernels.strings import find_bytes, hash_dictionary
 from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.limits import limits
 

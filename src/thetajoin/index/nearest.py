@@ -12,7 +12,7 @@ from thetajoin.arrays import empty
 from thetajoin.batch.keys import Int64
 from thetajoin.index.interval import Interval, interval_of, stack
 from thetajoin.index.po_join import PoJoin, Span
-from thetajoin.index.shape import Int32, Pairs, Probe
+from thetajoin.index.probe import Int32, Pairs, Probe
 from thetajoin.index.sorted_rows import NO_KEYS
 from thetajoin.kernels import emit
 from thetajoin.kernels.nearest import (

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from thetajoin.arrays import filled, numbered
 from thetajoin.batch.keys import BytesKey, Int64, Key, mixed
 from thetajoin.index.interval import Dictionary, dictionary_of
-from thetajoin.index.shape import Int32, Shape
+from thetajoin.index.probe import Int32, Shape
 from thetajoin.kernels import emit
 from thetajoin.kernels.order import (
     gather,

@@ -123,7 +123,7 @@ def _compile_callees(code: CodeType, names: dict[str, Any]) -> dict[str, Any]:
 
 def _kernel(function: Callable[..., Any], **options: Any) -> Any:
     def make(function: Callable[..., Any]) -> Any:
-        from thetajoin.kernels.caching import compiled
+        from thetajoin.kernels.compiler import compiled
 
         return compiled(function, **options)
 
@@ -167,7 +167,7 @@ def few_rows(rows: int) -> Iterator[None]:
 kernel = partial(_kernel, nogil=True, error_model="numpy")
 inlined = partial(_kernel, nogil=True, error_model="numpy", inline="always")
 
-_step = instruction("thetajoin.kernels.instructions")
+_step = instruction("thetajoin.kernels.compiler")
 
 
 @_step

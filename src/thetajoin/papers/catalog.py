@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from thetajoin.errors import OptionError, nearest
-from thetajoin.index.shape import Shape
+from thetajoin.index.probe import Shape
 from thetajoin.paper_options import AUTO, PO_JOIN
 from thetajoin.papers.structures.structure import Structure
 

@@ -26,9 +26,8 @@ from thetajoin.engine.block import (
 from thetajoin.engine.parts import Part, Side
 from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.engine.store import Store, StoreConfig, with_marks
-from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.head import Head
-from thetajoin.index.po_join import PoJoin
+from thetajoin.index.po_join import Head, PoJoin
+from thetajoin.index.probe import Arrivals
 from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.papers import catalog
 from thetajoin.papers.kernels.linked import deal

@@ -21,9 +21,8 @@ from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, Side
 from thetajoin.engine.rows import make_batch
-from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
-from thetajoin.index.shape import Probe
+from thetajoin.index.probe import Arrivals, Probe
 from thetajoin.planner.facets import Boxes, Sight, may_match
 from thetajoin.planner.zones import Places, Zones, places
 

@@ -20,7 +20,7 @@ from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, Part, Side
 from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.index.interval import Interval, interval_around, interval_of
-from thetajoin.kernels.strings import hash_bytes, prefix_bytes
+from thetajoin.kernels.hashes import hash_bytes, prefix_bytes
 
 Mask = NDArray[np.bool_]
 _LOOSE = {"<": "<=", ">": ">="}

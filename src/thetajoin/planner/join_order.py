@@ -18,7 +18,7 @@ from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import ConditionError
 from thetajoin.planner.plan import make_plan
 from thetajoin.predicate import Expr
-from thetajoin.predicate.graph import with_columns
+from thetajoin.predicate.condition import with_columns
 from thetajoin.predicate.nodes import Column
 
 

@@ -12,9 +12,8 @@ from thetajoin.engine.intake import storage_schema, stored
 from thetajoin.engine.overlaps import Look, looks
 from thetajoin.engine.parts import OTHER, Side
 from thetajoin.engine.rows import make_batch
-from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.po_join import PoJoin
-from thetajoin.index.shape import Probe
+from thetajoin.index.probe import Arrivals, Probe
 from thetajoin.paper_options import explain_index
 from thetajoin.window.windows import CountWindow
 

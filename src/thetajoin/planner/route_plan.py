@@ -33,7 +33,7 @@ from thetajoin.planner.route_keys import (
     equalities,
     names_of,
 )
-from thetajoin.predicate.canonical import canonical
+from thetajoin.predicate.render import canonical
 from thetajoin.routes.cells import Cells
 from thetajoin.routes.matrix import Grid, grid_of
 from thetajoin.routes.ranges import BoxTree

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.engine.parts import Side
 from thetajoin.engine.rows import KeyedBatch
+from thetajoin.kernels.boxes import CUTS, fold_zones, zones_of
 from thetajoin.kernels.order import gather, order_of
-from thetajoin.kernels.zones import CUTS, fold_zones, zones_of
 from thetajoin.planner.facets import Boxes, Sight
 
 ZONES = 256

@@ -3,8 +3,7 @@
 from thetajoin.predicate.builder import Built, l, r
 from thetajoin.predicate.condition import aligned, compile_condition, condition_text, no_condition
 from thetajoin.predicate.evaluate import evaluate
-from thetajoin.predicate.forms import Comparison, Condition, Conjunction, Difference
-from thetajoin.predicate.nodes import Expr
+from thetajoin.predicate.nodes import Comparison, Condition, Conjunction, Difference, Expr
 
 __all__ = [
     "Built",

@@ -17,9 +17,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as t
 
-from thetajoin.predicate.forms import Difference
-from thetajoin.predicate.nodes import MIRROR, Call, Cast, Expr, Literal, coerced, conjunction
-from thetajoin.predicate.simplify import fold
+from thetajoin.predicate.evaluate import fold
+from thetajoin.predicate.nodes import (
+    MIRROR,
+    Call,
+    Cast,
+    Difference,
+    Expr,
+    Literal,
+    coerced,
+    conjunction,
+)
 from thetajoin.predicate.types import DOUBLE, digits_of, ticks_per_second, wider_decimal
 
 _FAR = 2**65  # beyond any difference of two 64-bit integers

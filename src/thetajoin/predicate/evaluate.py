@@ -11,12 +11,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.types as t
 
-from thetajoin.errors import SchemaError
-from thetajoin.predicate import strings
-from thetajoin.predicate.arithmetic import apply
-from thetajoin.predicate.arrays import Array, filled, pc, spread
+from thetajoin.errors import DataError, SchemaError
+from thetajoin.predicate import scalars
 from thetajoin.predicate.casts import cast
-from thetajoin.predicate.compare import coarsened, compare, same
 from thetajoin.predicate.functions import FUNCTIONS
 from thetajoin.predicate.nodes import (
     COARSENED,
@@ -27,7 +24,10 @@ from thetajoin.predicate.nodes import (
     Expr,
     Literal,
     Place,
+    conjunction,
+    disjunction,
 )
+from thetajoin.predicate.operators import Array, apply, coarsened, compare, filled, pc, same, spread
 from thetajoin.predicate.types import BOOL, NULL, canonical, is_number
 
 Rows: TypeAlias = pa.Table | pa.RecordBatch
@@ -153,7 +153,7 @@ def _run(call: Call, args: list[Array]) -> Array:
     if name == "in":
         return _in(args)
     if name == "like":
-        return strings.like(args, call.type)
+        return scalars.like(args, call.type)
     run = FUNCTIONS[name].run
     assert run is not None, name
     return run(args, call.type)
@@ -215,3 +215,47 @@ def _coalesce(call: Call, env: _Env) -> Array:
         missing = result.is_null()
         result = _choose(missing, _evaluate_where(arg, env, missing), result)
     return result
+
+
+def fold(expr: Expr) -> Literal | None:
+    """The value of an expression without columns; None where it has some, or fails.
+
+    >>> from thetajoin.predicate.nodes import Call
+    >>> fold(Call(pa.int32(), "+", (Literal(pa.int32(), 2), Literal(pa.int32(), 3)))).value
+    5
+    """
+    if isinstance(expr, Literal):
+        return expr
+    if expr.sides():
+        return None
+    try:
+        scalar = evaluate(expr)[0]
+    except DataError:
+        return None
+    if not scalar.is_valid:
+        return Literal(expr.type, None)
+    if t.is_temporal(expr.type):
+        width = pa.int32() if expr.type.bit_width == 32 else pa.int64()
+        return Literal(expr.type, pa.array([scalar], expr.type).view(width)[0].as_py())
+    return Literal(expr.type, scalar.as_py())
+
+
+def simplify(expr: Expr) -> Expr:
+    """The condition without constant parts of its ANDs and ORs, true where it was true before.
+
+    FALSE and NULL are not told apart: a pair matches only where a condition is true.
+    """
+    if not expr.sides():
+        value = fold(expr)
+        return expr if value is None else Literal(BOOL, value.value)
+    if not isinstance(expr, Call) or expr.name not in ("and", "or"):
+        return expr
+    decides = expr.name == "or"
+    kept: list[Expr] = []
+    for arg in map(simplify, expr.args):
+        if not isinstance(arg, Literal):
+            kept.append(arg)
+        elif (arg.value is True) == decides:
+            return arg
+    combined = disjunction(kept) if decides else conjunction(kept)
+    return combined or Literal(BOOL, not decides)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as t
 
-from thetajoin.predicate import dates, maths, strings
-from thetajoin.predicate.arrays import Array, pc
-from thetajoin.predicate.compare import compare
+from thetajoin.predicate import scalars
 from thetajoin.predicate.nodes import Call, Expr, Literal, coerced
+from thetajoin.predicate.operators import Array, compare, pc
 from thetajoin.predicate.signatures import MismatchError, arithmetic, case, comparison, unified
 from thetajoin.predicate.types import (
     BINARY,
@@ -167,8 +166,8 @@ def _days(op: str) -> Binder:
 
 def _date_trunc(name: str, args: Sequence[Expr]) -> Call:
     unit = args[0]
-    if not isinstance(unit, Literal) or str(unit.value).lower() not in dates.TRUNCATIONS:
-        known = ", ".join(dict.fromkeys(dates.TRUNCATIONS.values()))
+    if not isinstance(unit, Literal) or str(unit.value).lower() not in scalars.TRUNCATIONS:
+        known = ", ".join(dict.fromkeys(scalars.TRUNCATIONS.values()))
         raise MismatchError(f"{name} takes a constant unit first", f"one of {known}")
     return Call(TIMESTAMP, name, (unit, _argument(name, args[1], TIMESTAMP)))
 
@@ -180,18 +179,18 @@ _from_unix, _test = takes(TIMESTAMP, LONG), takes(BOOL, STRING)
 FUNCTIONS: dict[str, Function] = {
     "abs": Function(1, 1, _operator("abs")),
     "mod": Function(2, 2, _operator("%")),
-    "floor": Function(1, 1, _whole, maths.floor),
-    "ceil": Function(1, 1, _whole, maths.ceil),
-    "round": Function(1, 2, _round, maths.round_),
-    "sqrt": Function(1, 1, _double, maths.sqrt),
-    "exp": Function(1, 1, _double, maths.exp),
-    "ln": Function(1, 1, _double, maths.ln),
-    "log10": Function(1, 1, _double, maths.log10),
-    "log2": Function(1, 1, _double, maths.log2),
-    "log": Function(1, 2, _log, maths.log),
-    "pow": Function(2, 2, _double, maths.power),
-    "sign": Function(1, 1, _double, maths.sign),
-    "isnan": Function(1, 1, takes(BOOL, DOUBLE), maths.isnan),
+    "floor": Function(1, 1, _whole, scalars.floor),
+    "ceil": Function(1, 1, _whole, scalars.ceil),
+    "round": Function(1, 2, _round, scalars.round_),
+    "sqrt": Function(1, 1, _double, scalars.sqrt),
+    "exp": Function(1, 1, _double, scalars.exp),
+    "ln": Function(1, 1, _double, scalars.ln),
+    "log10": Function(1, 1, _double, scalars.log10),
+    "log2": Function(1, 1, _double, scalars.log2),
+    "log": Function(1, 2, _log, scalars.log),
+    "pow": Function(2, 2, _double, scalars.power),
+    "sign": Function(1, 1, _double, scalars.sign),
+    "isnan": Function(1, 1, takes(BOOL, DOUBLE), scalars.isnan),
     "greatest": Function(2, MANY, _extreme, _pick(">")),
     "least": Function(2, MANY, _extreme, _pick("<")),
     "coalesce": Function(1, MANY, _coalesce),
@@ -199,34 +198,34 @@ FUNCTIONS: dict[str, Function] = {
     "nullif": Function(2, 2, _nullif),
     "isnull": Function(1, 1, _any, lambda args, _: args[0].is_null()),
     "isnotnull": Function(1, 1, _any, lambda args, _: args[0].is_valid()),
-    "length": Function(1, 1, _length, strings.length),
-    "lower": Function(1, 1, _text, strings.lower),
-    "upper": Function(1, 1, _text, strings.upper),
-    "trim": Function(1, 1, _text, strings.trim),
-    "ltrim": Function(1, 1, _text, strings.ltrim),
-    "rtrim": Function(1, 1, _text, strings.rtrim),
-    "substring": Function(2, 3, takes(STRING, STRING, INT, INT), strings.substring),
-    "concat": Function(1, MANY, _text, strings.concat),
-    "startswith": Function(2, 2, _test, strings.starts_with),
-    "endswith": Function(2, 2, _test, strings.ends_with),
-    "contains": Function(2, 2, _test, strings.contains),
-    "year": Function(1, 1, _year, dates.part("year")),
-    "quarter": Function(1, 1, _year, dates.part("quarter")),
-    "month": Function(1, 1, _year, dates.part("month")),
-    "day": Function(1, 1, _year, dates.part("day")),
-    "hour": Function(1, 1, _hour, dates.part("hour")),
-    "minute": Function(1, 1, _hour, dates.part("minute")),
-    "second": Function(1, 1, _hour, dates.part("second")),
-    "datediff": Function(2, 2, _year, dates.datediff),
+    "length": Function(1, 1, _length, scalars.length),
+    "lower": Function(1, 1, _text, scalars.lower),
+    "upper": Function(1, 1, _text, scalars.upper),
+    "trim": Function(1, 1, _text, scalars.trim),
+    "ltrim": Function(1, 1, _text, scalars.ltrim),
+    "rtrim": Function(1, 1, _text, scalars.rtrim),
+    "substring": Function(2, 3, takes(STRING, STRING, INT, INT), scalars.substring),
+    "concat": Function(1, MANY, _text, scalars.concat),
+    "startswith": Function(2, 2, _test, scalars.starts_with),
+    "endswith": Function(2, 2, _test, scalars.ends_with),
+    "contains": Function(2, 2, _test, scalars.contains),
+    "year": Function(1, 1, _year, scalars.part("year")),
+    "quarter": Function(1, 1, _year, scalars.part("quarter")),
+    "month": Function(1, 1, _year, scalars.part("month")),
+    "day": Function(1, 1, _year, scalars.part("day")),
+    "hour": Function(1, 1, _hour, scalars.part("hour")),
+    "minute": Function(1, 1, _hour, scalars.part("minute")),
+    "second": Function(1, 1, _hour, scalars.part("second")),
+    "datediff": Function(2, 2, _year, scalars.datediff),
     "date_add": Function(2, 2, _days("+")),
     "date_sub": Function(2, 2, _days("-")),
-    "date_trunc": Function(2, 2, _date_trunc, dates.date_trunc),
-    "unix_seconds": Function(1, 1, _moment, dates.unix(10**6)),
-    "unix_millis": Function(1, 1, _moment, dates.unix(10**3)),
-    "unix_micros": Function(1, 1, _moment, dates.unix(1)),
-    "timestamp_seconds": Function(1, 1, _from_unix, dates.from_unix(10**6)),
-    "timestamp_millis": Function(1, 1, _from_unix, dates.from_unix(10**3)),
-    "timestamp_micros": Function(1, 1, _from_unix, dates.from_unix(1)),
+    "date_trunc": Function(2, 2, _date_trunc, scalars.date_trunc),
+    "unix_seconds": Function(1, 1, _moment, scalars.unix(10**6)),
+    "unix_millis": Function(1, 1, _moment, scalars.unix(10**3)),
+    "unix_micros": Function(1, 1, _moment, scalars.unix(1)),
+    "timestamp_seconds": Function(1, 1, _from_unix, scalars.from_unix(10**6)),
+    "timestamp_millis": Function(1, 1, _from_unix, scalars.from_unix(10**3)),
+    "timestamp_micros": Function(1, 1, _from_unix, scalars.from_unix(1)),
 }
 _ALIASES = {
     "ceil": ("ceiling",),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from thetajoin.predicate.casts import parse_text
 from thetajoin.predicate.nodes import Literal
 from thetajoin.predicate.signatures import MismatchError, decimal_literal
-from thetajoin.predicate.text import parse_text
 from thetajoin.predicate.types import (
     BINARY,
     BOOL,

@@ -1,4 +1,4 @@
-"""Bound expressions as Spark SQL text, with no more parentheses than precedence asks for."""
+"""Bound expressions as Spark SQL, with no more parentheses than precedence asks for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from functools import cache
 
 import pyarrow.types as t
 
-from thetajoin.predicate.nodes import COARSENED, COMPARISONS, Call, Cast, Column, Expr, Literal
+from thetajoin.predicate.nodes import (
+    COARSENED,
+    COMPARISONS,
+    MIRROR,
+    Call,
+    Cast,
+    Column,
+    Expr,
+    Literal,
+)
 from thetajoin.predicate.types import ticks_per_second, type_name
 
 _BITS = ("|", "^", "&")
@@ -164,3 +173,25 @@ def interval_text(ticks: int, ticks_per_second: int) -> str:
         if rest == 0:
             return f"INTERVAL '{count}' {unit}"
     return f"INTERVAL '{format(Decimal(ticks) / ticks_per_second, 'f')}' SECOND"
+
+
+def canonical(expr: Expr) -> str:
+    """The expression's text with the operands of AND and OR, and sides of comparisons, in order.
+
+    >>> from thetajoin.predicate import compile_condition
+    >>> import pyarrow as pa
+    >>> schema = pa.schema({"a": pa.int64(), "b": pa.int64()})
+    >>> texts = ("l.a < r.a AND l.b > r.b", "r.b<l.b   and (r.a > l.a)")
+    >>> {canonical(compile_condition(text, schema, schema).expr) for text in texts}
+    {'((l.a < r.a) AND (l.b > r.b))'}
+    """
+    if isinstance(expr, Call) and expr.name in ("and", "or"):
+        parts = sorted({canonical(part) for part in expr.args})
+        return f"({f' {expr.name.upper()} '.join(parts)})" if len(parts) > 1 else parts[0]
+    if isinstance(expr, Call) and expr.name in MIRROR:
+        left, right = (canonical(part) for part in expr.args)
+        op = expr.name
+        if right < left:
+            left, op, right = right, MIRROR[op], left
+        return f"({left} {op} {right})"
+    return expr.sql(explicit=True)

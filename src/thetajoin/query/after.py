@@ -22,8 +22,8 @@ from thetajoin.engine.memory import fitting
 from thetajoin.limits import limits
 from thetajoin.predicate import Expr
 from thetajoin.predicate.bind import Binder, bind
+from thetajoin.predicate.condition import Scope
 from thetajoin.predicate.evaluate import evaluate
-from thetajoin.predicate.names import Scope
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.predicate.render import backquoted
 

@@ -17,7 +17,7 @@ from thetajoin.api import is_spark
 from thetajoin.engine.intake import taken_in
 from thetajoin.errors import ThetaJoinError, nearest
 from thetajoin.predicate.bind import bind_tree
-from thetajoin.predicate.names import column_of
+from thetajoin.predicate.condition import column_of
 from thetajoin.predicate.nodes import Column
 from thetajoin.predicate.parse import Source
 from thetajoin.predicate.types import BOOL, NULL, type_name

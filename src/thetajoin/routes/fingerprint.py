@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.kernels.fingerprint import fold_bytes, fold_lists, fold_words
+from thetajoin.kernels.hashes import fold_bytes, fold_lists, fold_words
 from thetajoin.kernels.order import gather, order_of
 
 UInt64 = NDArray[np.uint64]

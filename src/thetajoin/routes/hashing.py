@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import BytesKey, Key
-from thetajoin.kernels.fingerprint import fold_bytes, fold_words
+from thetajoin.kernels.hashes import fold_bytes, fold_words
 
 Int32 = NDArray[np.int32]
 UInt64 = NDArray[np.uint64]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark import TaskContext
 
-from thetajoin.batch.stores import store_failure
+from thetajoin.batch.files import store_failure
 from thetajoin.engine.parts import Side
 from thetajoin.errors import DataError, OptionError
 from thetajoin.secrets import hide_passwords

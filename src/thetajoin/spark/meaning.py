@@ -22,9 +22,8 @@ from thetajoin.engine.intake import storage_schema
 from thetajoin.engine.parts import compare_columns
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import ConditionError, SchemaError
-from thetajoin.predicate.condition import sources_of
+from thetajoin.predicate.condition import ManyScope, Names, Scope, sources_of
 from thetajoin.predicate.literals import sql_type
-from thetajoin.predicate.names import ManyScope, Names, Scope
 from thetajoin.predicate.nodes import COMPARISONS, Call, Cast, Column, Expr, Literal
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.predicate.types import BOOL, DATE, STRING, digits_of, is_number

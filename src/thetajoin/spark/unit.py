@@ -30,7 +30,7 @@ from thetajoin.engine.state import Counters, JoinState
 from thetajoin.engine.step import Step
 from thetajoin.engine.store import Store
 from thetajoin.errors import ResourceError
-from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.probe import Arrivals
 from thetajoin.limits import limits
 from thetajoin.spark.cache import SegmentCache
 from thetajoin.spark.late import write_late

@@ -13,7 +13,7 @@ import pyarrow as pa
 from thetajoin.engine.block import Block
 from thetajoin.engine.parts import Side
 from thetajoin.errors import SnapshotError
-from thetajoin.index.arrivals import Arrivals
+from thetajoin.index.probe import Arrivals
 from thetajoin.ipc import batch_from_ipc, to_ipc
 from thetajoin.limits import limits
 from thetajoin.window.chain import fitting_rows

@@ -21,7 +21,7 @@ from thetajoin.ipc import schema_from_bytes, schema_to_bytes
 from thetajoin.paper_options import AUTO, PO_JOIN
 from thetajoin.planner.route_plan import BROADCAST, Routing
 from thetajoin.predicate import compile_condition, condition_text
-from thetajoin.predicate.canonical import canonical
+from thetajoin.predicate.render import canonical
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.unit_rows import STATE_FORMAT
 from thetajoin.window.windows import FullHistory, window_from_dict

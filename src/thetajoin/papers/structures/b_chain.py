@@ -6,7 +6,7 @@ BiStream, Section 3.3, and the PIM-Tree paper, Section 2.2.2, whose names are us
 from __future__ import annotations
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.shape import Shape
+from thetajoin.index.probe import Shape
 from thetajoin.papers.structures.b_plus_tree import F_B, BTree
 from thetajoin.papers.structures.structure import SUB_ROWS, Int32
 from thetajoin.papers.structures.sub_windows import Sub, SubWindows

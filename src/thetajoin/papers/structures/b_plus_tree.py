@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.shape import Shape
+from thetajoin.index.probe import Shape
 from thetajoin.kernels.order import gather, order_of
 from thetajoin.papers.kernels import btree
 from thetajoin.papers.structures.structure import (

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.shape import Shape
+from thetajoin.index.probe import Shape
 from thetajoin.kernels.order import gather, order_of
 from thetajoin.papers.kernels.css import merge_sorted, search_indexed
 from thetajoin.papers.structures.nested_loop import Buffer

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.shape import Pairs, Probe, Shape
+from thetajoin.index.probe import Arrivals, Pairs, Probe, Shape
 from thetajoin.kernels.order import order_of
 from thetajoin.papers.structures.b_plus_tree import F_B, BTree
 from thetajoin.papers.structures.intersection import Intersection

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.shape import Pairs, Probe, Shape
+from thetajoin.index.probe import Arrivals, Pairs, Probe, Shape
 from thetajoin.kernels.order import gather, order_of
 from thetajoin.papers.kernels import css
 from thetajoin.papers.structures.intersection import Intersection, check_intersection

@@ -6,7 +6,7 @@ The PIM-Tree paper, Section 5.1.
 from __future__ import annotations
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.shape import Shape
+from thetajoin.index.probe import Shape
 from thetajoin.papers.structures.b_chain import sub_rows
 from thetajoin.papers.structures.b_plus_tree import F_B, BTree
 from thetajoin.papers.structures.css_tree import F_IB, Css

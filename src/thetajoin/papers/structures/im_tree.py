@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.shape import Shape
+from thetajoin.index.probe import Shape
 from thetajoin.kernels.order import gather
 from thetajoin.papers.structures.b_plus_tree import F_B, BTree
 from thetajoin.papers.structures.css_tree import F_IB, Css

@@ -13,7 +13,7 @@ import numpy as np
 from thetajoin.batch.keys import Int64
 from thetajoin.errors import OptionError
 from thetajoin.index.interval import Interval
-from thetajoin.index.shape import Pairs, Probe, Shape
+from thetajoin.index.probe import Pairs, Probe, Shape
 from thetajoin.kernels.emit import Out, Shown
 from thetajoin.papers.kernels.linked import emit_bitsets, intersect_sets
 from thetajoin.papers.structures.structure import Component, driving_key, ends

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.arrivals import Arrivals
-from thetajoin.index.head import scanned
-from thetajoin.index.shape import Pairs, Probe, Shape
+from thetajoin.index.po_join import scanned
+from thetajoin.index.probe import Arrivals, Pairs, Probe, Shape
 from thetajoin.papers.structures.structure import (
     Component,
     Cursors,

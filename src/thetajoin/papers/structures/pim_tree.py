@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.shape import Shape
+from thetajoin.index.probe import Shape
 from thetajoin.papers.structures.b_plus_tree import F_B, BTree
 from thetajoin.papers.structures.css_tree import F_IB, Css
 from thetajoin.papers.structures.im_tree import ImTree

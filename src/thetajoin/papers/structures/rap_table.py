@@ -12,7 +12,7 @@ import numpy as np
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.errors import OptionError
-from thetajoin.index.shape import Shape
+from thetajoin.index.probe import Shape
 from thetajoin.papers.kernels import llat
 from thetajoin.papers.structures.structure import (
     SUB_ROWS,

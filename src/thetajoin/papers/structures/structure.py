@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
-from thetajoin.index.arrivals import Arrivals
 from thetajoin.index.interval import Interval, stack
-from thetajoin.index.shape import Pairs, Probe, Shape
+from thetajoin.index.probe import Arrivals, Pairs, Probe, Shape
 from thetajoin.kernels.emit import Out, Shown
 from thetajoin.kernels.order import gather, is_sorted, order_of
 from thetajoin.papers.kernels.linked import emit_linked, put_ring

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.shape import Shape
+from thetajoin.index.probe import Shape
 from thetajoin.kernels.order import order_of
 from thetajoin.papers.structures.structure import Component, Int32, Structure
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.shape import Shape
+from thetajoin.index.probe import Shape
 from thetajoin.papers.kernels import llat
 from thetajoin.papers.kernels.btree import DEPTH, Pool, inner_nodes
 from thetajoin.papers.structures.structure import (

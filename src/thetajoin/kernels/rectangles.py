@@ -320,3 +320,188 @@ def least_in_ranges(ranks, starts, ends, out):
     for q in range(starts.size):
         if starts[q] < ends[q]:
             out[q] = min(out[q], _least(tree, n, starts[q], ends[q]))
+
+
+_NOTHING = np.int64(0)
+
+
+@kernel
+def build_grid(place, values, weighted, shift, grid):
+    """Fill `grid`; ``place[x]`` is a point's y, each counts its value or, unweighted, one."""
+    for x in range(place.size):
+        grid[(x >> shift) + 1, (place[x] >> shift) + 1] += values[x] if weighted else 1
+    for i in range(1, grid.shape[0]):
+        along = np.int64(0)
+        for j in range(1, grid.shape[1]):
+            along += grid[i, j]
+            grid[i, j] = grid[i - 1, j] + along
+
+
+@inlined
+def _count_corner(place, perm, shift, grid, x, y):
+    """Points left of `x` and below `y`."""
+    # Positions without a sign let the compiler use vector instructions.
+    i = np.uint64(x) >> np.uint64(shift)
+    j = np.uint64(y) >> np.uint64(shift)
+    edge = i << np.uint64(shift)
+    left = np.int32(edge)
+    below = np.int32(y)
+    found = np.int32(0)
+    for k in range(edge, np.uint64(x)):
+        found = np.int32(found + np.int32(place[k] < below))
+    for k in range(j << np.uint64(shift), np.uint64(y)):
+        found = np.int32(found + np.int32(perm[k] < left))
+    return np.int64(grid[i, j]) + np.int64(found)
+
+
+@kernel
+def count_in_grid(place, perm, shift, grid, box, out):
+    """Points of each rectangle ``[x0, x1) x [y0, y1)``, added to `out`."""
+    x0, x1, y0, y1 = box
+    for q in range(out.size):
+        if x0[q] >= x1[q] or y0[q] >= y1[q]:
+            continue
+        total = _count_corner(place, perm, shift, grid, x1[q], y1[q])
+        if x0[q] > 0:
+            total -= _count_corner(place, perm, shift, grid, x0[q], y1[q])
+        if y0[q] > 0:
+            total -= _count_corner(place, perm, shift, grid, x1[q], y0[q])
+            if x0[q] > 0:
+                total += _count_corner(place, perm, shift, grid, x0[q], y0[q])
+        out[q] += total
+
+
+@inlined
+def _sum_corner(place, perm, by_x, by_y, shift, grid, x, y):
+    i = np.uint64(x) >> np.uint64(shift)
+    j = np.uint64(y) >> np.uint64(shift)
+    edge = i << np.uint64(shift)
+    left = np.int32(edge)
+    below = np.int32(y)
+    total = grid[i, j]
+    for k in range(edge, np.uint64(x)):
+        total += by_x[k] if place[k] < below else _NOTHING
+    for k in range(j << np.uint64(shift), np.uint64(y)):
+        total += by_y[k] if perm[k] < left else _NOTHING
+    return total
+
+
+@kernel
+def sum_in_grid(place, perm, by_x, by_y, shift, grid, box, out):
+    """As `count_in_grid`, for the sum of values, given in both orders."""
+    x0, x1, y0, y1 = box
+    for q in range(out.size):
+        if x0[q] >= x1[q] or y0[q] >= y1[q]:
+            continue
+        total = _sum_corner(place, perm, by_x, by_y, shift, grid, x1[q], y1[q])
+        if x0[q] > 0:
+            total -= _sum_corner(place, perm, by_x, by_y, shift, grid, x0[q], y1[q])
+        if y0[q] > 0:
+            total -= _sum_corner(place, perm, by_x, by_y, shift, grid, x1[q], y0[q])
+            if x0[q] > 0:
+                total += _sum_corner(place, perm, by_x, by_y, shift, grid, x0[q], y0[q])
+        out[q] += total
+
+
+# A range's ends are scanned up to the next multiple of two to this power.
+LEAF = 6
+
+
+@kernel
+def count_nodes(starts, ends, per_level):
+    """How many nodes of each level the ranges consist of, their ends inside a leaf left out."""
+    for q in range(starts.size):
+        a = (starts[q] + (1 << LEAF) - 1) >> LEAF
+        b = ends[q] >> LEAF
+        level = 0
+        while a < b:
+            if a & 1:
+                per_level[level] += 1
+                a += 1
+            if b & 1:
+                b -= 1
+                per_level[level] += 1
+            a >>= 1
+            b >>= 1
+            level += 1
+
+
+@kernel
+def list_nodes(starts, ends, wanted, nodes, asked):
+    """The nodes of one level, and who asks for them."""
+    at = 0
+    for q in range(starts.size):
+        a = (starts[q] + (1 << LEAF) - 1) >> LEAF
+        b = ends[q] >> LEAF
+        level = 0
+        while a < b and level <= wanted:
+            if a & 1:
+                if level == wanted:
+                    nodes[at] = a
+                    asked[at] = q
+                    at += 1
+                a += 1
+            if b & 1:
+                b -= 1
+                if level == wanted:
+                    nodes[at] = b
+                    asked[at] = q
+                    at += 1
+            a >>= 1
+            b >>= 1
+            level += 1
+
+
+@kernel
+def place_in_runs(keys, run_starts, run_ends, values, out):
+    """The first position of each run of sorted keys that is not below the value."""
+    for q in range(values.size):
+        a = run_starts[q]
+        b = run_ends[q]
+        v = values[q]
+        while a < b:
+            mid = (a + b) >> 1
+            if keys[mid] < v:
+                a = mid + 1
+            else:
+                b = mid
+        out[q] = a
+
+
+@kernel
+def scan_ends(order, starts, ends, places, low, high, sums, ranks, totals, least):
+    """What the rows at both ends of each range, outside all nodes, add.
+
+    ``order`` are rows in the range's order; row `x` counts for question `q` where
+    ``low[d, q] <= places[d, x] < high[d, q]`` for all `d`.
+    """
+    step = 1 << LEAF
+    for q in range(starts.size):
+        start = starts[q]
+        end = ends[q]
+        if start >= end:
+            continue
+        first = min(end, ((start + step - 1) >> LEAF) << LEAF)
+        last = max(first, (end >> LEAF) << LEAF)
+        for part in range(2):
+            a = start if part == 0 else last
+            b = first if part == 0 else end
+            for z in range(a, b):
+                x = order[z]
+                inside = True
+                for d in range(places.shape[0]):
+                    y = places[d, x]
+                    inside &= (y >= low[d, q]) & (y < high[d, q])
+                if inside:
+                    totals[0, q] += 1
+                    for k in range(sums.shape[0]):
+                        totals[k + 1, q] += sums[k, x]
+                    for k in range(ranks.shape[0]):
+                        least[k, q] = min(least[k, q], ranks[k, x])
+
+
+@kernel
+def mark_at(positions, out):
+    """Set a flag at each position."""
+    for i in range(positions.size):
+        out[positions[i]] = True

@@ -1,18 +1,76 @@
-"""Arithmetic on Arrow arrays as in Spark 4's ANSI mode: overflow is an error, never a wrap."""
+"""The operators of a condition on Arrow arrays, checked as in Spark's ANSI mode."""
 
 from __future__ import annotations
 
 import decimal
+from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.types as t
 
 from thetajoin.errors import DataError
-from thetajoin.predicate.arrays import Array, from_ticks, pc, rowwise, ticks
+from thetajoin.predicate.nodes import MIRROR
 from thetajoin.predicate.types import DURATION, ticks_per_second, type_name
+
+Array: TypeAlias = pa.Array
+pc = pyarrow.compute
+
+
+def rowwise(function: Callable[..., Any], arrays: Iterable[Array], type_: pa.DataType) -> Array:
+    """A Python function of each row's values, NULL where an input is; slow, for rare operations."""
+    columns = [array.to_pylist() for array in arrays]
+    rows = zip(*columns, strict=True)
+    return pa.array([None if None in row else function(*row) for row in rows], type_)
+
+
+def by_value(function: Callable[[Any], Any], array: Array, type_: pa.DataType) -> Array:
+    """A Python function of each distinct value; as slow as there are distinct values."""
+    encoded: Any = array.dictionary_encode()
+    results = [function(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(results, type_).take(encoded.indices)
+
+
+def ticks(array: Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, Any] | None]:
+    """The integers behind a date, timestamp, duration or integer array, and where NULLs are."""
+    if pa.types.is_date32(array.type):
+        array = array.view(pa.int32())
+    integers = array.cast(pa.int64()) if array.type != pa.int64() else array
+    if array.null_count == 0:
+        return integers.to_numpy(zero_copy_only=False), None
+    missing = integers.is_null().to_numpy(zero_copy_only=False)
+    return integers.fill_null(0).to_numpy(zero_copy_only=False), missing
+
+
+def from_ticks(values: Any, missing: Any, type_: pa.DataType) -> Array:
+    """An array of a date, timestamp or duration type from its integers."""
+    width = pa.int32() if type_.bit_width == 32 else pa.int64()
+    return pa.array(values, pa.int64(), mask=missing).cast(width).view(type_)
+
+
+def divided(array: Array, by: int, type_: pa.DataType, *, up: bool = False) -> Array:
+    """The ticks divided by a whole number and rounded down, or up; never overflows."""
+    values, missing = ticks(array)
+    quotient, rest = np.divmod(values, by)
+    return from_ticks(quotient + (rest != 0) if up else quotient, missing, type_)
+
+
+def spread(array: Array, mask: Array) -> Array:
+    """Values for the rows where the mask is true, in order, put back there; NULL elsewhere."""
+    chosen = mask.to_numpy(zero_copy_only=False)
+    places = np.cumsum(chosen, dtype=np.int64) - 1
+    return array.take(pa.array(places, mask=~chosen))
+
+
+def filled(value: Any, type_: pa.DataType, length: int) -> Array:
+    """An array of one value."""
+    if value is None:
+        return pa.nulls(length, type_)
+    return pa.repeat(pa.scalar(value, type_), length)
+
 
 _CHECKED = {
     "+": "add_checked",
@@ -175,3 +233,77 @@ def _decimals_in_python(op: str, args: list[Array], type_: Any) -> Array:
         return rowwise(one, args, type_)
     except pa.ArrowInvalid:
         raise DataError(f"overflow in {op} on {type_name(type_)}") from None
+
+
+_ARROW = {
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+    "=": "equal",
+    "!=": "not_equal",
+}
+
+
+def compare(op: str, a: Array, b: Array) -> Array:
+    """``a op b`` row by row, NULL where either is.
+
+    The types are equal but for the unit of timestamps and durations. O(n).
+
+    >>> compare(">", pa.array([float("nan"), 1.0]), pa.array([float("inf"), None])).to_pylist()
+    [True, None]
+    """
+    if a.type != b.type:
+        return _compare_units(op, a, b)
+    if a.type == pa.null():
+        return pa.nulls(len(a), pa.bool_())
+    result: Array = pc.call_function(_ARROW[op], [a, b])
+    return _with_nan(op, a, b, result) if t.is_floating(a.type) else result
+
+
+def same(a: Array, b: Array) -> Array:
+    """``a <=> b``: like equality, but NULL equals NULL and nothing is unknown."""
+    both_null = pc.and_(a.is_null(), b.is_null())
+    result: Array = pc.or_(pc.fill_null(compare("=", a, b), False), both_null)
+    return result
+
+
+def _with_nan(op: str, a: Array, b: Array, result: Array) -> Array:
+    a_nan, b_nan = pc.is_nan(a), pc.is_nan(b)
+    if not (pc.any(a_nan).as_py() or pc.any(b_nan).as_py()):
+        return result
+    # Where a NaN takes part, its being NaN (true above false) orders like the values.
+    in_nan_order = pc.call_function(_ARROW[op], [a_nan, b_nan])
+    answer: Array = pc.if_else(pc.or_(a_nan, b_nan), in_nan_order, result)
+    return answer
+
+
+def _compare_units(op: str, a: Array, b: Array) -> Array:
+    """Compare in the coarser unit, so that nothing can overflow (see `coarsened`)."""
+    if ticks_per_second(a.type) > ticks_per_second(b.type):
+        return _compare_units(MIRROR[op], b, a)
+    step = ticks_per_second(b.type) // ticks_per_second(a.type)
+    down = divided(b, step, a.type)
+    up = divided(b, step, a.type, up=True)
+    if op in ("=", "!="):
+        equal = pc.and_(pc.equal(a, down), pc.equal(a, up))
+        answer: Array = equal if op == "=" else pc.invert(equal)
+        return answer
+    return compare(op, a, down if op in ("<=", ">") else up)
+
+
+def coarsened(op: str, fine: Array, type_: pa.DataType) -> Array:
+    """The finer side of ``coarse op fine`` brought to the coarser unit, so that the answer stays.
+
+    ``a <= b`` and ``a > b`` are as with b rounded down, ``a < b`` and ``a >= b`` as with b rounded
+    up, and ``a = b`` needs b to be whole: NULL where it is not.
+    """
+    step = ticks_per_second(fine.type) // ticks_per_second(type_)
+    down = divided(fine, step, type_)
+    if op in ("<=", ">"):
+        return down
+    up = divided(fine, step, type_, up=True)
+    if op != "=":
+        return up
+    answer: Array = pc.if_else(pc.equal(down, up), down, pa.scalar(None, type_))
+    return answer

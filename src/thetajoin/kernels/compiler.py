@@ -1,10 +1,4 @@
-"""Kernels as numba compiles them, and as they are read back where they have been compiled before.
-
-numba's own cache knows one folder, which must be writable, and looks at the source of one function
-only. This one reads from several (`store`), some of which came with the package, and knows when
-any kernel has changed. Loading goes past numba's set-up for compiling, which takes longer than
-the join of a hundred thousand rows.
-"""
+"""How numba compiles kernels: what it compiled is kept, and instructions it lacks are added."""
 
 from __future__ import annotations
 
@@ -19,12 +13,13 @@ from typing import Any
 
 import llvmlite
 import numba
-from llvmlite import binding
-from numba import njit
+from llvmlite import binding, ir
+from numba import njit, types
 from numba.core import config, serialize, sigutils
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 from numba.core.runtime import rtsys
+from numba.extending import intrinsic
 
 from thetajoin.kernels import store
 
@@ -205,3 +200,43 @@ def _tell() -> None:
             _has_told = True
             sys.stderr.write("thetajoin: compiling, once\n")
             sys.stderr.flush()
+
+
+@intrinsic
+def trailing_zeros(typingctx: Any, word: Any) -> Any:
+    """Position of the lowest set bit of a non-zero 64-bit word."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), codegen
+
+
+@intrinsic
+def population(typingctx: Any, word: Any) -> Any:
+    """Number of set bits of a 64-bit word."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.int64(types.uint64), codegen
+
+
+@intrinsic
+def bits_of(typingctx: Any, value: Any) -> Any:
+    """A double's bits as an integer."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic
+def double_of(typingctx: Any, bits: Any) -> Any:
+    """The double that has these bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen

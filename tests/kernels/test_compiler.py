@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 SCRIPT = """
 import numpy as np
-from thetajoin.kernels.strings import hash_bytes
+from thetajoin.kernels.hashes import hash_bytes
 import thetajoin.kernels.order
 out = np.zeros(2, np.int64)
 hash_bytes(np.array([0, 1, 2]), np.array([65, 66], np.uint8), out)
