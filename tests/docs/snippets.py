@@ -12,9 +12,8 @@ A page runs from top to bottom in one namespace and one empty folder:
 - ``sql``: runs over the tables that the page has by then. ``toml``: must be readable.
 - In any other block, `thetajoin` commands must exist, and their options. So must what is run by
   name from a checkout, anywhere on a page.
-- ``<!-- run: code -->`` and ``<!-- sh: command -->`` are run and not shown.
 - ``<!-- not run: reason -->`` keeps the block below it from being run, ``<!-- file: name -->``
-  writes it to a file.
+  writes it to a file. Nothing is run that a reader does not see.
 
 ``...`` in shown output stands for anything, and white space counts as one space.
 """
@@ -42,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCED = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
-_NOTE = re.compile(r"<!--\s*(not run|run|sh|file):(.*?)-->", re.DOTALL)
+_NOTE = re.compile(r"<!--\s*(not run|file):(.*?)-->", re.DOTALL)
 _LITERAL = re.compile(r"[-\d\"'\[({]|True\b|False\b")
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Commands that change a machine, want the network, or take minutes: continuous integration does
@@ -70,8 +69,8 @@ class Block:
 
 
 def blocks_of(text: str) -> list[Block]:
-    """A page's blocks and hidden code, in order."""
-    found: list[tuple[int, Block]] = []
+    """A page's blocks, in order."""
+    found: list[Block] = []
     fences = list(_FENCED.finditer(text))
     inside = [range(fence.start(), fence.end()) for fence in fences]
     notes = [n for n in _NOTE.finditer(text) if not any(n.start() in span for span in inside)]
@@ -80,19 +79,15 @@ def blocks_of(text: str) -> list[Block]:
         body = re.sub(f"^{indent}", "", body, flags=re.MULTILINE)
         # `x` where the note is below the block.
         above = [n for n in notes if re.fullmatch(r"\s*", text[n.end() : fence.start()] or "x")]
-        about, does = (above[-1][2].strip(), above[-1][1]) if above else ("", "run")
+        about, does = (above[-1][2].strip(), above[-1][1]) if above else ("", "")
         if does == "not run":
             kind = "not run"
         elif does == "file":
             kind = "file"
         elif body.startswith(">>> "):
             kind = "pycon"
-        found.append((fence.start(), Block(kind, body, _line(text, fence.start(3)), about)))
-    for note in notes:
-        if note[1] in ("run", "sh"):
-            kind = "hidden" if note[1] == "run" else "sh"
-            found.append((note.start(), Block(kind, note[2].strip(), _line(text, note.start(2)))))
-    return [block for _, block in sorted(found, key=lambda item: item[0])]
+        found.append(Block(kind, body, _line(text, fence.start(3)), about))
+    return found
 
 
 def _line(text: str, at: int) -> int:
@@ -102,7 +97,7 @@ def _line(text: str, at: int) -> int:
 def needs_spark(page: Path) -> bool:
     """Whether a page's code uses Spark."""
     return any(
-        block.kind in ("python", "pycon", "hidden") and re.search(r"\b(py)?spark\b", block.text)
+        block.kind in ("python", "pycon") and re.search(r"\b(py)?spark\b", block.text)
         for block in blocks_of(page.read_text())
     )
 
@@ -125,7 +120,7 @@ def run_page(
                 wrong.append(f"{where}: say in a few words why this is not run")
         elif block.kind == "file":
             Path(folder, block.about).write_text(block.text)
-        elif block.kind in ("python", "hidden"):
+        elif block.kind == "python":
             wrong += _python(block, where, names)
         elif block.kind == "pycon":
             wrong += _session(block, where, names)

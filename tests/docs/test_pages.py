@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,8 @@ def test_a_page_does_what_it_shows(
 
 
 PAGE = """
-<!-- run: x = 1 -->
 ```python
+x = 1
 x + 1  # 2: one more
 print(x)
 print(3)
@@ -54,7 +55,7 @@ hello
         ("\nhello", "\ngoodbye", 1),
         ("needs a broker somewhere", "", 1),
         ("<!-- not run: needs a broker somewhere -->", "", 1),
-        ("x = 1 -->", "x = 5 -->", 2),
+        ("x = 1\n", "x = 5\n", 2),
         ("y = x", "y = z", 1),
         ("echo hello", "python -m benchmarks nothing", 1),
         ("echo hello", "python -m benchmarks joins --bits 3", 1),
@@ -72,8 +73,13 @@ def test_what_is_not_as_shown_is_found(
 
 
 def test_every_block_has_a_language_or_is_plain_text() -> None:
-    run = {"python", "pycon", "console", "sh", "toml", "hidden", "file"}
+    run = {"python", "pycon", "console", "sh", "toml", "file"}
     known = run | {"", "sql", "text", "not run"}
     for page in PAGES:
         for block in blocks_of(page.read_text()):
             assert block.kind in known, f"{page.name}:{block.line}: ```{block.kind}"
+
+
+def test_nothing_is_run_that_a_reader_does_not_see() -> None:
+    hidden = [str(page) for page in PAGES if re.search(r"<!--\s*(run|sh):", page.read_text())]
+    assert not hidden

@@ -30,7 +30,7 @@ def names(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     files = jvm.org.apache.hadoop.fs.FileSystem.get(conf)
     before, provider = files.getWorkingDirectory(), spark.conf.get(PROVIDER)
     files.setWorkingDirectory(jvm.org.apache.hadoop.fs.Path(str(tmp_path)))
-    yield {"__name__": "page", "spark": spark}
+    yield {"__name__": "page"}
     for query in spark.streams.active:
         query.stop()
     for listener in listeners:
@@ -45,10 +45,6 @@ def names(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_a_page_does_what_it_shows(page: Path, names: dict[str, Any], tmp_path: Path) -> None:
-    if page.name == "README.md":
-        for name in ("dc1", "dc2"):
-            (tmp_path / name).mkdir()
-        names["schema"] = "id long, ts timestamp, rp double, cp double"
     assert run_page(page, tmp_path, names) == []
 
 
