@@ -78,7 +78,8 @@ class Suite:
         report: Report = module.run(measuring, scale, **options)
         if plot is not None:
             plot.mkdir(parents=True, exist_ok=True)
-            module.plot(report, plot)
+            for picture in module.plot(report, plot):
+                progress.print(f"picture: {literal(picture)}")
         if as_json:
             print(report.to_json())
         else:

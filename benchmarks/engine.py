@@ -8,7 +8,6 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ Progress = Callable[[str], None]
 
 def run(progress: Progress, scale: float = 1.0) -> Report:
     """All figures of the benchmark; `scale` shrinks the tables for a quick look."""
-    report = Report("engine", targets=TARGETS)
+    report = Report("engine", targets=TARGETS, details={"scale": scale})
     workloads = [("step", 1), ("oneshot", 1), ("oneshot", 2), ("band", 1), ("band", 2)]
     workloads += [("pairs", 1), ("growth", 1)]
     for workload, threads in workloads:
@@ -76,19 +75,17 @@ def plot(report: Report, folder: Path) -> list[Path]:
     step = details["step"]["seconds_per_step"]
     # DuckDB with the windows in tables of its own, its faster way.
     step = {name: step.get(name) for name in ("thetajoin", "duckdb_own_table", "polars")}
+    scale = details.get("scale", 1.0)
+    rows, spark_rows = int(1_000_000 * scale), int(SPARK_ROWS * scale)
+    sizes, spark_sizes = f"{rows:,} x {rows:,} rows", f"{spark_rows:,} x {spark_rows:,} rows"
     panels: dict[str, dict[str, float | None]] = {
-        "Stream: 2 x 10,000 new rows\nagainst the last 1 million of each side": step,
-        "Tables: two inequalities,\n1 million x 1 million rows": details["oneshot_2_threads"][
-            "median"
-        ],
-        "Tables: values at most d apart,\n1 million x 1 million rows": details["band_2_threads"][
-            "median"
-        ],
+        f"Stream: 2 x {BATCH:,} new rows\nagainst the last {rows:,} of each side": step,
+        f"Tables: two inequalities,\n{sizes}": details["oneshot_2_threads"]["median"],
+        f"Tables: values at most d apart,\n{sizes}": details["band_2_threads"]["median"],
     }
     if "spark" in details:
-        panels[f"Tables on Spark: two inequalities,\n{SPARK_ROWS:,} x {SPARK_ROWS:,} rows"] = (
-            details["spark"]["median"]
-        )
+        title = f"Tables on Spark: two inequalities,\n{spark_sizes}"
+        panels[title] = details["spark"]["median"]
     names = {"thetajoin": "thetajoin", "duckdb": "DuckDB", "polars": "Polars", "chdb": "chDB"}
     names["duckdb_own_table"] = "DuckDB"
     shown = {
@@ -334,16 +331,16 @@ def _growth(threads: int, scale: float) -> dict[str, Any]:
 
 
 def import_seconds() -> float:
-    """Seconds that ``import thetajoin`` adds to an empty process."""
+    """Seconds that ``import thetajoin`` takes in a new process."""
+    code = "from time import perf_counter as now; t = now(); import thetajoin; print(now() - t)"
 
-    def process(code: str) -> float:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True)
-        return time.perf_counter() - start
+    def imported() -> float:
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return float(done.stdout)
 
-    process("import thetajoin")
-    pairs = [(process("import thetajoin"), process("pass")) for _ in range(2 * ROUNDS)]
-    return statistics.median(a - b for a, b in pairs)
+    imported()
+    return statistics.median(imported() for _ in range(2 * ROUNDS))
 
 
 _WORKLOADS = {

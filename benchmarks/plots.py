@@ -103,7 +103,7 @@ def plot_panels(
     """A bar for each name in each panel, the quickest first; ours stands out. Needs matplotlib.
 
     Panels stand in rows of `columns`, by default in one row. Beside a bar is its value, and how
-    many times ours it is.
+    many times as long as ours it took.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = min(columns or len(panels), len(panels))
@@ -139,7 +139,9 @@ def plot_panels(
 
 def _beside(value: float, taken: dict[str, float]) -> str:
     ours = taken.get("thetajoin")
-    ratio = "" if ours is None or value == ours else f"   ({float(f'{value / ours:.2g}'):g} times)"
+    ratio = (
+        "" if ours is None or value == ours else f"   ({float(f'{value / ours:.2g}'):g} x as long)"
+    )
     return f" {float(f'{value:.2g}'):g}{ratio}"
 
 

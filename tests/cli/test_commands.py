@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 
 import numpy as np
 import pyarrow as pa
@@ -84,6 +85,14 @@ def test_the_version(run):
     from thetajoin import __version__
 
     assert run("--version") == (0, f"thetajoin {__version__}\n", "")
+
+
+def test_the_module_is_the_command(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["thetajoin", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("thetajoin", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("thetajoin ")
 
 
 def test_doctor_on_a_bare_machine(run, monkeypatch):

@@ -1,0 +1,5 @@
+"""``python -m thetajoin`` is the command ``thetajoin``."""
+
+from thetajoin.cli import main
+
+main()
