@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and one worker for all tests that need Spark."""
+"""Hypothesis profiles, and how the tests are spread over workers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).resolve().parent.parent
 collect_ignore = ["api/typed"]  # read by mypy, never run
@@ -25,20 +26,31 @@ settings.register_profile("thorough", max_examples=1000, **_common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-class _OneSession(LoadScopeScheduling):
-    """Tests that need Spark go to one worker and share its session; all others to any."""
+class _FewSessions(LoadScopeScheduling):
+    """One worker begins with the files that need Spark, the others with all other tests.
+
+    A session takes long to start, so the others start one only when nothing else is left.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if _needs_session(nodeid.partition("::")[0]) else nodeid
+        file = nodeid.partition("::")[0]
+        return file if _needs_session(file) else nodeid
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        of_spark = node is self.nodes[0]
+        first = (scope for scope in self.workqueue if _needs_session(scope) is of_spark)
+        self.workqueue.move_to_end(next(first, next(iter(self.workqueue))), last=False)
+        super()._assign_work_unit(node)
 
 
 @cache
 def _needs_session(file: str) -> bool:
     """Whether a file's tests use the session; whoever spreads them knows only their names."""
-    return file.startswith("tests/spark/") and "mark.spark" in (ROOT / file).read_text()
+    at = ROOT / file
+    return file.startswith("tests/spark/") and at.is_file() and "mark.spark" in at.read_text()
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _OneSession:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _FewSessions:
     """xdist's own `loadgroup` ignores groups under the newest pytest."""
-    return _OneSession(config, log)
+    return _FewSessions(config, log)
