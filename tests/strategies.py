@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
 import naive
 from naive import Advance, Pair, Predicate, Push, Row
-from thetajoin import CountWindow, FullHistory, TimeWindow
+from thetajoin import CountWindow, FullHistory, ThetaJoinError, TimeWindow
 
 Ids = Counter[tuple[int | None, int | None]]
 
@@ -226,6 +227,19 @@ def conditions() -> st.SearchStrategy[Condition]:
     conjunctions = both.map(lambda drawn: _joined("AND", [drawn[0], *drawn[1]]))
     disjunctions = st.lists(conjunctions, min_size=2, max_size=3).map(lambda p: _joined("OR", p))
     return conjunctions | disjunctions
+
+
+def refused(call: Callable[[], Any], *parts: str, kind: type[Exception] = ThetaJoinError) -> None:
+    """A call ends in an error of ours, of one line that says these parts."""
+    with pytest.raises(kind) as caught:
+        call()
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    assert len(message) < 2000
+    message.encode()
+    for part in parts:
+        assert part in message, message
 
 
 # --- groups and aggregates -----------------------------------------------------------------------

@@ -183,3 +183,33 @@ def test_columns_that_only_a_part_without_effect_names(on):
     assert got.to_pydict() == {"n": [3]}
     alone = tj.self_join_agg(table, on, aggs={"n": "count(*)"})
     assert alone.to_pydict() == {"n": [1]}
+
+
+NAMED = pa.table({"k": [1, 2], "name": ["a", "b"]})
+
+
+def test_distinct_extremes_are_extremes():
+    assert tj.join_agg(NAMED, NAMED, "l.k < r.k", aggs={"m": "max(DISTINCT r.k)"}).to_pylist() == [
+        {"m": 2}
+    ]
+
+
+def test_explain_says_which_way():
+    def ways(on, aggs, group_by=(), **more):
+        return tj.explain(NAMED, NAMED, on, aggs=aggs, group_by=group_by, **more).ways
+
+    count = {"n": "count(*)"}
+    assert [(w.way, w.orders) for w in ways("l.k < r.k", count)] == [("totals", 1)]
+    two = "l.k < r.k AND l.name > r.name"
+    assert [(w.way, w.orders) for w in ways(two, count)] == [("totals", 2)]
+    window = tj.CountWindow(5)
+    assert [(w.way, w.orders) for w in ways(two, count, window=window)] == [("totals", 3)]
+    (way,) = ways("l.k < r.k AND l.k + r.k < 9", count)
+    assert way.way == "pairs"
+    assert "l.k + r.k < 9" in way.reason
+    (way,) = ways("l.k < r.k", {"s": "sum(l.k * r.k)"})
+    assert way.way == "pairs"
+    assert "names both sides" in way.reason
+    text = str(tj.explain(NAMED, NAMED, "l.k < r.k OR l.name > r.name", aggs=count, group_by="l.k"))
+    assert "without pairs" in text
+    assert "alternative 2 of" in text

@@ -14,7 +14,6 @@ import strategies as own
 import thetajoin as tj
 from naive import Advance
 from strategies import STREAM_L, STREAM_R, table
-from thetajoin.errors import OptionError
 
 PRED = naive.conj(("a", "<", "b"))
 SCHEMAS = {
@@ -79,16 +78,3 @@ def test_a_push_that_fails_keeps_no_late_row() -> None:
         join.push(left=pa.table({"t": [1, 20], "a": [1, 1], "b": [1, 0]}))
     assert join.take_late().left.num_rows == 0
     assert join.stats.late_rows == 0
-
-
-def test_what_keeps_none_says_so() -> None:
-    window = tj.TimeWindow(5, time="t")
-    with pytest.raises(OptionError, match="keep_late=True"):
-        tj.StreamJoin("l.a < r.a", window=window).take_late()
-    with pytest.raises(OptionError, match="needs a TimeWindow"):
-        tj.StreamJoin("l.a < r.a", window=tj.CountWindow(5), keep_late=True)
-    with pytest.raises(OptionError, match="True or False"):
-        tj.StreamJoin("l.a < r.a", window=window, keep_late="yes")  # type: ignore[arg-type]
-    rows = pa.table({"t": [1], "a": [1]})
-    with pytest.raises(OptionError, match="late= goes with a join of two Spark streams"):
-        tj.join(rows, rows, "l.a < r.a", late="folder")

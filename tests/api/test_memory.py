@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -275,3 +278,50 @@ def test_threads_stop_when_a_result_is_refused(machine: Any) -> None:
         with pytest.raises(tj.ThetaJoinError) as caught:
             tj.join(TABLE, TABLE, ON, chunk_rows=1000, threads=4)
     assert threading.active_count() == before, caught
+
+
+# --- a limit in earnest -------------------------------------------------------------------------
+
+LITTLE = """
+import resource
+import pyarrow as pa
+import thetajoin as tj
+table = pa.table({"a": range(20_000), "b": range(20_000)})
+tj.join(table[:100], table[:100], "l.a < r.a")
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (600 << 20),) * 2)
+calls = {
+    "join": lambda: tj.join(table, table, "l.a < r.a"),
+    "batches": lambda: next(tj.join_batches(table, table, "l.a < r.a", chunk_rows=2**31 - 1)),
+    "self": lambda: tj.self_join(table, "l.a < r.a"),
+    "push": lambda: tj.StreamJoin("l.a < r.a", window=tj.FullHistory()).push(table, table),
+}
+for name, call in calls.items():
+    try:
+        call()
+    except tj.ThetaJoinError as error:
+        print(name, error)
+print(tj.join(table[:100], table[:100], "l.a < r.a").num_rows)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
+def test_too_little_memory() -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", LITTLE], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    *told, last = done.stdout.splitlines()
+    assert last == "4950"  # and goes on
+    advice = {
+        "join": "join_batches",
+        "batches": "chunk_rows",
+        "self": "join_batches",
+        "push": "push",
+    }
+    assert [line.split()[0] for line in told] == list(advice)
+    for line in told:
+        name = line.split()[0]
+        assert "not enough memory" in line
+        assert advice[name] in line

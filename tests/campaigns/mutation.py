@@ -4,6 +4,10 @@ All tests that concern these parts are collected and run once, which says what l
 runs. Then each mutant is a fork of that process: one function's code is replaced, and the tests
 that run the changed line are run, the likeliest to notice first, until one fails. Nothing is
 imported or compiled again, so that a mutant costs about a second.
+
+The known tools do less here: cosmic-ray starts Python and the tests anew for each mutant, which
+takes several seconds of imports; mutmut makes every mutant there is, puts each function behind a
+switch, and knows neither a sample nor a list of mutants that change nothing.
 """
 
 from __future__ import annotations
