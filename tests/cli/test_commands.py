@@ -49,38 +49,6 @@ def test_generate_is_seeded(run, tmp_path):
     assert not a.equals(c)
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["nope"], "No such command 'nope'"),
-        (["--nope"], "No such option"),
-        (["run"], "Missing argument"),
-        (["run", "--nope"], "No such option"),
-        (["explain"], "Missing argument"),
-        (["explain", "a", "b", "c", "d"], "unexpected extra argument"),
-        (["generate", "power"], "Missing argument"),
-        (["doctor", "extra"], "unexpected extra argument"),
-        (["demo", "--rows", "x"], "Invalid value for '--rows'"),
-        (["demo", "--out"], "requires an argument"),
-        (["demo", "--seed", "-1"], "--seed must not be below 0"),
-        (["demo", "--out", f"{os.devnull}/x"], "cannot write to"),
-        (["generate", "power", "out", "--matches", "nan"], "matches must be a number"),
-        (["generate", "power", "out", "--matches", "inf"], "matches must be a number"),
-        (["generate", "power", "out", "--seed", "-1"], "seed must not be below 0"),
-        (["generate", "power", os.devnull, "--rows", "10"], "is not a folder"),
-        (["generate", "powr", "out"], "did you mean 'power'?"),
-        (["generate", "power", "out", "--rows", "0"], "at least 1"),
-        (["generate", "power", "out", "--rows", "2", "--files", "3"], "no more files than rows"),
-        (["demo", "--rows", "0"], "--rows must be at least 1"),
-        (["demo", "--rows", "5", "--batches", "6"], "--batches 6 is more than --rows 5"),
-    ],
-)
-def test_a_mistake_is_one_line(refused, some_java, tmp_path, monkeypatch, words, says):
-    monkeypatch.chdir(tmp_path)
-    assert says in refused(*words)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_version(run):
     from thetajoin import __version__
 
@@ -135,11 +103,6 @@ def test_every_command_has_help(run, command):
     assert f"Usage: thetajoin {command}" in out
     if command in ("run", "explain", "generate"):
         assert f"thetajoin {command}" in out.split("Example")[1]
-
-
-@pytest.mark.parametrize(("typed", "meant"), [("rnu", "run"), ("expalin", "explain")])
-def test_a_misspelt_command(refused, typed, meant):
-    assert f"Did you mean '{meant}'?" in refused(typed)
 
 
 @pytest.mark.parametrize(

@@ -113,23 +113,6 @@ def test_they_are_not_overwritten(folder, refused, out):
     assert (folder / out).read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("file", "says"),
-    [
-        ("no.parquet", "'no.parquet': there is no such file or folder\n"),
-        ("a.parqet", "did you mean 'a.parquet'?"),
-        ("sub/a.csv", "'sub/a.csv': there is no such file or folder\n"),
-        ("t.xls", "'t.xls' does not say its format; known are .parquet, .pq, .csv"),
-        ("t.parquet.gz", "'t.parquet.gz' does not say its format"),
-    ],
-)
-def test_files_that_cannot_be_read(folder, refused, file, says):
-    for name in ("t.xls", "t.parquet.gz"):
-        (folder / name).write_text("x")
-    assert says in refused("run", QUERY.replace("a.parquet", file))
-    assert says in refused("run", "SELECT a.k FROM a, a b WHERE a.k < b.k", "--table", f"a={file}")
-
-
 def test_a_uri(folder, run, refused):
     uri = f"file://{folder}"
     for query in (
@@ -287,23 +270,6 @@ def test_a_table_of_so_many_rows(folder, run):
     assert "the first 2 rows; --limit N shows N" in out
     assert "3 rows" in run("run", QUERY, "--limit", 3)[1]
     assert "0 rows" in run("run", QUERY + " AND a.k > 5")[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--json", "--format", "csv"], "contradict each other"),
-        (["--format", "xls"], "is not one of 'table', 'csv', 'json'"),
-        (["--format", "table", "--out", "o.csv"], "is for looking at"),
-        (["--limit", "-1"], "'--limit'"),
-        (["--limit", "x"], "'--limit'"),
-        (["--overwrite"], "name it with --out FILE"),
-        (["--out", "o.json", "--table", "a"], "write NAME=FILE"),
-    ],
-)
-def test_options_that_make_no_sense(folder, refused, words, says):
-    assert says in refused("run", QUERY, *words)
-    assert sorted(path.name for path in folder.iterdir()) == ["a.parquet", "b.csv"]
 
 
 def test_bytes_are_not_for_a_terminal(folder, refused, monkeypatch):

@@ -1,4 +1,4 @@
-"""Files that are missing, empty, broken or of the wrong kind: exit code 1 and one line."""
+"""What a user of the command gets wrong, in words, files and jobs: exit code 1 and one line."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).touch()
     (tmp_path / "bad.csv").write_text("a,b\n1\n2,3,4\n")
     (tmp_path / "bad.json").write_text("{]")
+    for name in ("t.xls", "t.parquet.gz"):
+        (tmp_path / name).write_text("x")
     (tmp_path / "bad.arrow").write_bytes(b"\x00" * 100)
     (tmp_path / "bytes.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
     for name in ("bytes.sql", "bytes.toml"):
@@ -31,9 +33,47 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nope"], "No such command 'nope'"),
+        (["rnu"], "Did you mean 'run'?"),
+        (["expalin"], "Did you mean 'explain'?"),
+        (["--nope"], "No such option"),
+        (["run"], "Missing argument"),
+        (["run", "--nope"], "No such option"),
+        (["explain"], "Missing argument"),
+        (["explain", "a", "b", "c", "d"], "unexpected extra argument"),
+        (["generate", "power"], "Missing argument"),
+        (["doctor", "extra"], "unexpected extra argument"),
+        (["demo", "--rows", "x"], "Invalid value for '--rows'"),
+        (["demo", "--out"], "requires an argument"),
+        (["demo", "--seed", "-1"], "--seed must not be below 0"),
+        (["demo", "--out", f"{os.devnull}/x"], "cannot write to"),
+        (["generate", "power", "out", "--matches", "nan"], "matches must be a number"),
+        (["generate", "power", "out", "--matches", "inf"], "matches must be a number"),
+        (["generate", "power", "out", "--seed", "-1"], "seed must not be below 0"),
+        (["generate", "power", os.devnull, "--rows", "10"], "is not a folder"),
+        (["generate", "powr", "out"], "did you mean 'power'?"),
+        (["generate", "power", "out", "--rows", "0"], "at least 1"),
+        (["generate", "power", "out", "--rows", "2", "--files", "3"], "no more files than rows"),
+        (["demo", "--rows", "0"], "--rows must be at least 1"),
+        (["demo", "--rows", "5", "--batches", "6"], "--batches 6 is more than --rows 5"),
+    ],
+)
+def test_commands(refused, some_java, tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(tmp_path)
+    assert says in refused(*words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
     ("file", "says"),
     [
         ("no.parquet", "'no.parquet': there is no such file or folder\n"),
+        ("a.parqet", "did you mean 'a.parquet'?"),
+        ("sub/a.csv", "'sub/a.csv': there is no such file or folder\n"),
+        ("t.xls", "'t.xls' does not say its format; known are .parquet, .pq, .csv"),
+        ("t.parquet.gz", "'t.parquet.gz' does not say its format"),
         ("no*.parquet", "'no*.parquet': no file matches that pattern"),
         ("circle", "no such file"),
         ("empty.parquet", "'empty.parquet' cannot be read: "),
@@ -49,6 +89,8 @@ def folder(tmp_path, monkeypatch):
     ],
 )
 def test_tables(folder, refused, file, says):
+    if "." in file:  # else it is a table's name
+        assert says in refused("run", f"SELECT a.k FROM '{file}' a, 'a.parquet' b WHERE a.k < b.k")
     given = ["--table", f"a={file}", "--table", "b=a.parquet"]
     assert says in refused("run", QUERY, *given)
     assert says in refused("explain", QUERY, *given)
@@ -99,6 +141,25 @@ def test_queries(folder, refused, words, says):
 )
 def test_explain(folder, refused, words, says):
     assert says in refused("explain", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--json", "--format", "csv"], "contradict each other"),
+        (["--format", "xls"], "is not one of 'table', 'csv', 'json'"),
+        (["--format", "table", "--out", "o.csv"], "is for looking at"),
+        (["--limit", "-1"], "'--limit'"),
+        (["--limit", "x"], "'--limit'"),
+        (["--overwrite"], "name it with --out FILE"),
+        (["--out", "o.json", "--table", "a"], "write NAME=FILE"),
+    ],
+)
+def test_options_that_make_no_sense(folder, refused, words, says):
+    before = set(folder.iterdir())
+    query = "SELECT a.k FROM 'a.parquet' a JOIN 'a.parquet' b ON a.k < b.k"
+    assert says in refused("run", query, *words)
+    assert set(folder.iterdir()) == before
 
 
 SOURCES = '[sources.a]\npath = "a.parquet"\n[sources.b]\npath = "a.parquet"\n'
