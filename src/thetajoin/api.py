@@ -6,21 +6,18 @@ What a plain join does not need is imported where it is used: it would take long
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
 from thetajoin.batch.tables import ArrowInput, Frame
-from thetajoin.calls import SMALLER, aggregated, both_taken_in
+from thetajoin.calls import SMALLER, explain_call, run_call
 from thetajoin.calls import is_spark as is_spark
-from thetajoin.calls import joined as joined
 from thetajoin.calls import open_join as open_join
-from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.layout import HowName
 from thetajoin.engine.nearest import Nearest, nearest_condition
 from thetajoin.engine.spec import JoinSpec
-from thetajoin.errors import OptionError, SchemaError, enough_memory
+from thetajoin.errors import enough_memory
 from thetajoin.index.nearest import Direction, Ties
 from thetajoin.window.windows import Window
 
@@ -105,7 +102,7 @@ def join(
     {2: 'both', 1: 'left_only'}
     """
     spec = JoinSpec.of(on, how, window, order_by, suffix, options=options, indicator=indicator)
-    return joined(left, right, spec)
+    return run_call(left, right, spec)
 
 
 def join_batches(
@@ -145,8 +142,6 @@ def join_batches(
     >>> next(tj.join_batches(numbers, numbers, "l.x < r.x", chunk_rows=64)).num_rows
     64
     """
-    if is_spark(left) or is_spark(right):
-        raise SchemaError("join_batches is for tables in this process; on Spark use join")
     spec = JoinSpec.of(on, how, window, order_by, suffix, options=options, indicator=indicator)
     return open_join(left, right, spec)[1]
 
@@ -206,7 +201,7 @@ def self_join(
     {'km': [5], 'fare': [9], 'km_right': [3], 'fare_right': [12]}
     """
     spec = JoinSpec.of(on, "inner", window, order_by, suffix, self_join=True, options=options)
-    return joined(df, df, spec)
+    return run_call(df, df, spec)
 
 
 @overload
@@ -287,7 +282,7 @@ def join_agg(
     {'rack': ['a', 'b'], 'n': [0, 1], 'most': [None, 20]}
     """
     spec = JoinSpec.of(on, how, window, order_by, group_by=group_by, aggs=aggs, options=options)
-    return aggregated(left, right, spec)
+    return run_call(left, right, spec)
 
 
 @overload
@@ -359,7 +354,7 @@ def self_join_agg(
         aggs=aggs,
         options=options,
     )
-    return aggregated(df, df, spec)
+    return run_call(df, df, spec)
 
 
 @overload
@@ -469,21 +464,19 @@ def nearest(
     >>> tj.nearest(trades, quotes, key="ts", k=2, group_by="l.ts", aggs=aggs).to_pydict()
     {'ts': [5, 9], 'n': [2, 2], 'mean': [10.5, 15.5]}
     """
-    near = Nearest.of(key, direction, tolerance, k, ties, order_by)
-    condition = nearest_condition(by, on)
-    if aggs is not None:
-        if indicator is not None:
-            raise OptionError(f"indicator={indicator!r} is for rows: leave it out beside aggs")
-        spec = JoinSpec.of(
-            condition, how, window, nearest=near, group_by=group_by, aggs=aggs, options=options
-        )
-        return aggregated(left, right, spec)
-    if group_by:
-        raise OptionError(f"group_by={group_by!r} goes with aggs, such as aggs={{'n': 'count(*)'}}")
     spec = JoinSpec.of(
-        condition, how, window, None, suffix, nearest=near, indicator=indicator, options=options
+        nearest_condition(by, on),
+        how,
+        window,
+        None,
+        suffix,
+        nearest=Nearest.of(key, direction, tolerance, k, ties, order_by),
+        group_by=group_by,
+        aggs=aggs,
+        indicator=indicator,
+        options=options,
     )
-    return joined(left, right, spec)
+    return run_call(left, right, spec)
 
 
 def explain(
@@ -527,25 +520,6 @@ def explain(
     >>> tj.explain(here, here, "l.a < r.a").parts[0].kernel
     'ranges'
     """
-    from thetajoin.aggregate.run import TotalsJoin
-    from thetajoin.planner.aggregates import plan_aggregates
-    from thetajoin.planner.plan import make_plan
-    from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
-
-    streaming, engine = False, None
-    routing, units = None, DEFAULT_UNITS
-    if is_spark(left) or is_spark(right):
-        from thetajoin.spark import frames
-
-        on = frames.condition_of(left, right, on)
-        streaming = frames.streams(left, right)
-        if aggs is None and not (left.isStreaming or right.isStreaming):
-            asked = JoinSpec.of(on, how, window, order_by, suffix, options=options)
-            engine = str(frames.explain_engine(left, right, asked))
-        left, right = frames.empty_tables(left, right)
-        routing = options.pop("routing", None)
-        units = options.pop("units", None) or getattr(routing, "units", None) or units
-        options = frames.engine_options(options)
     spec = JoinSpec.of(
         on,
         how,
@@ -557,12 +531,4 @@ def explain(
         options=options,
         indicator=indicator,
     )
-    batches = both_taken_in(left, right, spec)
-    schemas = batches[0].schema, batches[1].schema
-    aggregated = None if aggs is None else TotalsJoin.of(spec, *schemas)
-    compiled = CompiledJoin(spec, *schemas)
-    plan = replace(make_plan(compiled, *batches), engine=engine)
-    if streaming:
-        routed = compiled if aggregated is None else aggregated.join
-        plan = replace(plan, routing=explain_route(routed, units, routing))
-    return plan if aggregated is None else plan_aggregates(aggregated.aggregator(), plan)
+    return explain_call(left, right, spec)

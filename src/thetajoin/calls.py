@@ -5,23 +5,24 @@ What a plain join does not need is imported where it is used: it would take long
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
-from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.intake import all_taken_in, taken_in
+from thetajoin.engine.compiled import CompiledJoin, compile_call
+from thetajoin.engine.intake import take_all_in, take_in
 from thetajoin.engine.memory import Size, fitting
-from thetajoin.engine.nearest_state import nearest_of_tables
-from thetajoin.engine.one_shot import join_tables
 from thetajoin.engine.serial import SerialIterator
 from thetajoin.engine.spec import JoinSpec
-from thetajoin.errors import enough_memory
-from thetajoin.kernels.jit import few_rows
+from thetajoin.errors import SchemaError, enough_memory
+
+if TYPE_CHECKING:
+    from thetajoin.planner.aggregates import AggPlan
+    from thetajoin.planner.plan import Plan
 
 SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
 
@@ -32,104 +33,96 @@ def is_spark(table: Any) -> bool:
     return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.")
 
 
-def joined(left: Any, right: Any, spec: JoinSpec) -> Any:
-    """What a call without aggregates gives, of the left table's kind."""
+def run_call(left: Any, right: Any, spec: JoinSpec) -> Any:
+    """What a call gives, of the left table's kind."""
     if is_spark(left) or is_spark(right):
-        from thetajoin.spark.frames import join_frames
-
-        return join_frames(left, right, spec)
-    kind = _kind(left, spec)
-    compiled, batches = _prepare(left, right, spec, kind)
-    found = _run(compiled, batches)
-    if compiled.options.check_memory:
+        return _run_on_spark(left, right, spec)
+    kind = kind_of(left)
+    if kind is None:
+        raise no_table(left, "joined" if spec.self_join else "left")
+    batches = take_both_in(left, right, spec, kind)
+    call = compile_call(spec, *(batch.schema for batch in batches))
+    found = call.join_tables(*batches)
+    if call.join.options.check_memory:
         # Another library's table is made while Arrow's is still there.
         copies = 1 if kind == "arrow" else 2
         advice = f"{SMALLER}, or go ahead with check_memory=False"
-        large = partial(_too_large, spec, compiled, *batches)
+        large = partial(_count_if_large, spec, call.join, *batches)
         found = fitting(found, advice, copies=copies, too_large=large)
-    return from_table(compiled.layout.table(list(found)), kind)
+    return from_table(pa.Table.from_batches(list(found), schema=call.schema), kind)
+
+
+def _run_on_spark(left: Any, right: Any, spec: JoinSpec) -> Any:
+    if spec.aggs is not None:
+        from thetajoin.spark.aggregate import aggregate_frames
+
+        return aggregate_frames(left, right, spec)
+    from thetajoin.spark.frames import join_frames
+
+    return join_frames(left, right, spec)
 
 
 def open_join(left: Any, right: Any, spec: JoinSpec) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The columns of a join's result, and its rows as `join_batches` gives them."""
-    compiled, batches = _prepare(left, right, spec)
-    return compiled.layout.schema, SerialIterator(_in_pieces(_run(compiled, batches)))
+    """The columns of a call's result, and its rows as `join_batches` gives them."""
+    if is_spark(left) or is_spark(right):
+        raise SchemaError("join_batches is for tables in this process; on Spark use join")
+    batches = take_both_in(left, right, spec)
+    call = compile_call(spec, *(batch.schema for batch in batches))
+    return call.schema, SerialIterator(_take_pieces(call.join_tables(*batches)))
+
+
+def _take_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with enough_memory("choose a smaller chunk_rows, or join a part of the rows at a time"):
+        yield from batches
 
 
 def more_pairs_than(left: Any, right: Any, spec: JoinSpec, most: float) -> Size | None:
     """How many rows a join has, if there are more than `most` and that can be told beforehand."""
-    compiled, batches = _prepare(left, right, spec)
-    return _too_large(spec, compiled, *batches, most)
+    batches = take_both_in(left, right, spec)
+    join = CompiledJoin(spec, *(batch.schema for batch in batches))
+    return _count_if_large(spec, join, *batches, most)
 
 
-def _too_large(*given: Any) -> Size | None:
+def _count_if_large(*given: Any) -> Size | None:
     from thetajoin.planner.size import too_large
 
     return too_large(*given)
 
 
-def aggregated(left: Any, right: Any, spec: JoinSpec) -> Any:
-    """What a call with aggregates gives, of the left table's kind."""
-    if is_spark(left) or is_spark(right):
-        from thetajoin.spark.aggregate import aggregate_frames
-
-        return aggregate_frames(left, right, spec)
-    from thetajoin.aggregate.run import TotalsJoin
-    from thetajoin.aggregate.state import result
-
-    kind = _kind(left, spec)
-    batches = both_taken_in(left, right, spec, kind)
-    query = TotalsJoin.of(spec, *(batch.schema for batch in batches))
-    needed = [
-        batch.select(schema.names)
-        for batch, schema in zip(batches, (query.left_schema, query.right_schema), strict=True)
-    ]
-    return from_table(result(query.totals(*needed)), kind)
-
-
-def _kind(table: Any, spec: JoinSpec) -> Kind:
-    kind = kind_of(table)
-    if kind is None:
-        raise no_table(table, "joined" if spec.self_join else "left")
-    return kind
-
-
-def both_taken_in(
+def take_both_in(
     left: Any, right: Any, spec: JoinSpec, kind: Kind | None = None
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Both tables as record batches; a table that is given for both sides is read once."""
     if spec.self_join:
-        batch = taken_in(left, "joined", as_kind=kind)
+        batch = take_in(left, "joined", as_kind=kind)
         return batch, batch
-    batches = all_taken_in({"left": left, "right": right}, as_kind=kind)
+    batches = take_all_in({"left": left, "right": right}, as_kind=kind)
     return batches["left"], batches["right"]
 
 
-def _prepare(
-    left: Any, right: Any, spec: JoinSpec, kind: Kind | None = None
-) -> tuple[CompiledJoin, tuple[pa.RecordBatch, pa.RecordBatch]]:
-    batches = both_taken_in(left, right, spec, kind)
-    return CompiledJoin(spec, *(batch.schema for batch in batches)), batches
+def explain_call(left: Any, right: Any, spec: JoinSpec) -> Plan | AggPlan:
+    """How `run_call` would go about a join or its totals."""
+    from thetajoin.planner.aggregates import plan_aggregates
+    from thetajoin.planner.plan import make_plan
+    from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
 
+    streaming, engine, options = False, None, dict(spec.options)
+    routing, units = None, DEFAULT_UNITS
+    if is_spark(left) or is_spark(right):
+        from thetajoin.spark import frames
 
-def _run(
-    compiled: CompiledJoin, batches: tuple[pa.RecordBatch, pa.RecordBatch]
-) -> Generator[pa.RecordBatch, None, None]:
-    rows = sum(batch.num_rows for batch in batches)
-    if compiled.near_key is not None:
-        with few_rows(rows):
-            nearest = nearest_of_tables(compiled, *batches)
-        yield from nearest
-        return
-    with closing(join_tables(compiled, *batches)) as found:
-        while True:
-            with few_rows(rows):
-                batch = next(found, None)
-            if batch is None:
-                return
-            yield batch
-
-
-def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with enough_memory("choose a smaller chunk_rows, or join a part of the rows at a time"):
-        yield from batches
+        spec = replace(spec, on=frames.condition_of(left, right, spec.on))
+        streaming = frames.streams(left, right)
+        if spec.aggs is None and not (left.isStreaming or right.isStreaming):
+            engine = str(frames.explain_engine(left, right, spec))
+        left, right = frames.empty_tables(left, right)
+        routing = options.pop("routing", None)
+        units = options.pop("units", None) or getattr(routing, "units", None) or units
+        spec = replace(spec, options=frames.engine_options(options))
+    batches = take_both_in(left, right, spec)
+    schemas = batches[0].schema, batches[1].schema
+    call = compile_call(spec, *schemas)
+    plan = replace(make_plan(CompiledJoin(spec, *schemas), *batches), engine=engine)
+    if streaming:
+        plan = replace(plan, routing=explain_route(call.join, units, routing))
+    return plan if spec.aggs is None else plan_aggregates(call.aggregator(), plan)

@@ -13,7 +13,7 @@ from thetajoin.api import join
 from thetajoin.batch.keys import Int64
 from thetajoin.batch.tables import Frame, from_table, kind_of
 from thetajoin.calls import SMALLER, is_spark
-from thetajoin.engine.intake import Ordering, all_taken_in
+from thetajoin.engine.intake import Ordering, take_all_in
 from thetajoin.engine.parts import compare_columns
 from thetajoin.engine.spec import check_window
 from thetajoin.errors import OptionError, SchemaError, enough_memory
@@ -134,7 +134,7 @@ class _Tables:
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
         self.kind = kind_of(next(iter(inputs.values())))
-        self.batches = all_taken_in(inputs, as_kind=self.kind)
+        self.batches = take_all_in(inputs, as_kind=self.kind)
         self.schemas = {name: batch.schema for name, batch in self.batches.items()}
         self.numbers: dict[str, dict[str, Int64]] = {}
 

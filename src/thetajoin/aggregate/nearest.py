@@ -9,19 +9,18 @@ from thetajoin.aggregate.pairs import PairTotals, Positions
 from thetajoin.aggregate.rows import SideRows
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.aggregate.state import State, merge
-from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.nearest_state import NearestTable
+from thetajoin.engine.nearest_join import NearestJoin, NearestTable
 
 # Pairs that are added up at once.
 CHUNK = 1 << 18
 
 
 def nearest_totals(
-    join: CompiledJoin, spec: AggSpec, left: pa.RecordBatch, right: pa.RecordBatch
+    join: NearestJoin, spec: AggSpec, left: pa.RecordBatch, right: pa.RecordBatch
 ) -> State:
     """The totals of two tables' nearest matches."""
     table = NearestTable(join, right)
-    batch = join.keyed(left, "l")
+    batch = join.key_rows(left, "l")
     found = table.find(batch)
     return listed_totals(spec, (batch.table, found.left), (table.rows, found.row))
 

@@ -5,132 +5,39 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from thetajoin.aggregate.groups import DENSE
-from thetajoin.aggregate.nearest import nearest_totals
 from thetajoin.aggregate.pairs import PairTotals
 from thetajoin.aggregate.rows import SideRows
 from thetajoin.aggregate.segment import Refused, Segment
-from thetajoin.aggregate.spec import AggSpec, parse_aggregates
+from thetajoin.aggregate.spec import AggSpec
 from thetajoin.aggregate.state import State, merge
 from thetajoin.batch.keys import BytesKey, Int64, Key
 from thetajoin.engine.block import Block, orders_of
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.intake import as_given, storage_schema
+from thetajoin.engine.intake import as_given
 from thetajoin.engine.joiner import See, make_probe, seeing, sort_probes
-from thetajoin.engine.options import Options
-from thetajoin.engine.parts import OTHER, SIDES, Part, Side, View
+from thetajoin.engine.parts import OTHER, Part, Side, View
 from thetajoin.engine.rows import KeyedBatch, PartRows, Rows32
-from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
-from thetajoin.engine.static import StaticJoin
 from thetajoin.engine.step import Meeting, Step
-from thetajoin.errors import OptionError
 from thetajoin.index.po_join import Head, PoJoin
 from thetajoin.index.probe import Arrivals, Probe
 from thetajoin.kernels.order import gather
 from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.limits import limits
-from thetajoin.paper_options import AUTO, PO_JOIN
-from thetajoin.predicate import condition_text
 from thetajoin.window.windows import CountWindow
 
-# Segments a window's rows are in, at least: totals of a large one cost little more than of a small.
-# Units on Spark have more, because what they merge they must also write to files again.
-SEGMENTS = 2
 # Estimated cost in ns of listing a pair and adding it to its group, and of asking for one probe.
 PAIR_NS, ASK_NS = 40.0, 300.0
 # A table joined with itself under a count window comes in pieces of so many slides, if there are
 # not too many of them.
 PIECE_SLIDES, MOST_PIECES = 4, 256
-
-
-@dataclass(frozen=True)
-class TotalsJoin:
-    """Totals of a join of two schemas, which have no more columns than it needs."""
-
-    spec: JoinSpec
-    left_schema: pa.Schema
-    right_schema: pa.Schema
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What travels to a worker, which compiles the query itself."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> TotalsJoin:
-        """The totals that a call asks for over two schemas, without the columns it can spare."""
-        index = Options.parse(spec.options).index
-        if index not in (AUTO, PO_JOIN):
-            raise OptionError(
-                f"index={index!r}: aggregates are answered by {PO_JOIN} segments only"
-            )
-        groups = spec.group_by
-        spec = replace(
-            spec,
-            on=None if spec.on is None and spec.nearest is not None else condition_text(spec.on),
-            group_by=dict(groups) if isinstance(groups, dict) else groups,
-            options={**spec.options, "index": PO_JOIN},
-        )
-        return cls(spec, left, right).pruned()
-
-    @cached_property
-    def aggregates(self) -> AggSpec:
-        """Groups and aggregates, checked."""
-        schemas = (storage_schema(s) for s in (self.left_schema, self.right_schema))
-        found = parse_aggregates(self.spec.group_by, self.spec.aggs, *schemas)
-        return found.with_left_groups() if self.spec.how == "left" else found
-
-    def pruned(self) -> TotalsJoin:
-        """The same over the columns that matter; every mistake is reported here.
-
-        Both sides of a self-join are the same rows, so they keep the same columns.
-        """
-        aggregates, join = self.aggregates, self.join
-        needed: dict[Side, set[str]] = {}
-        for side in SIDES:
-            # The condition is compiled again, with the parts that decide nothing.
-            needed[side] = {*join.condition.given.columns(side), *join.needed(side)}
-            needed[side] |= aggregates.columns(side)
-            if self.spec.order_by is not None:
-                needed[side].add(self.spec.order_by[SIDES.index(side)])
-        if self.spec.nearest is not None and self.spec.nearest.order_by is not None:
-            needed["r"].add(self.spec.nearest.order_by)
-        if self.spec.self_join:
-            needed = dict.fromkeys(SIDES, needed["l"] | needed["r"])
-        schemas = [
-            pa.schema([field for field in join.given[side] if field.name in needed[side]])
-            for side in SIDES
-        ]
-        if schemas == [self.left_schema, self.right_schema]:
-            return self
-        return replace(self, left_schema=schemas[0], right_schema=schemas[1])
-
-    @cached_property
-    def join(self) -> CompiledJoin:
-        """The join, which lists no pairs; so its output's names do not matter."""
-        names = {*self.left_schema.names, *self.right_schema.names}
-        suffix = "_right"
-        while any(name + suffix in names for name in names):
-            suffix += "_"
-        plain = replace(self.spec, how="inner", suffix=suffix, group_by=(), aggs=None)
-        return CompiledJoin(plain, self.left_schema, self.right_schema, SEGMENTS)
-
-    def totals(self, left: pa.RecordBatch, right: pa.RecordBatch) -> State:
-        """The totals of two tables' matches."""
-        if self.spec.nearest is not None:
-            return nearest_totals(self.join, self.aggregates, left, right)
-        return self.aggregator().run(left, right)
-
-    def aggregator(self) -> Aggregator:
-        """Ready for rows of these schemas."""
-        return Aggregator(JoinState(self.join), self.aggregates)
 
 
 @dataclass(frozen=True)
@@ -176,8 +83,8 @@ class LeftGroups:
 class Aggregator:
     """A join's matches as totals by group."""
 
-    def __init__(self, state: JoinState, spec: AggSpec) -> None:
-        self.state, self.join, self.spec = state, state.join, spec
+    def __init__(self, join: CompiledJoin, spec: AggSpec) -> None:
+        self.join, self.spec = join, spec
         self.group_sides = {side for group in spec.groups for side in group.expr.sides()}
         self.needs_pairs = _across(spec)
         self._states: list[State] = []
@@ -190,20 +97,19 @@ class Aggregator:
 
     def run(self, left: pa.RecordBatch, right: pa.RecordBatch) -> State:
         """The totals of two tables' matches; nothing will follow."""
-        change = State.nothing(self.spec)
+        state, found = JoinState(self.join), State.nothing(self.spec)
         for both in self._pieces(left) or [(left, right)]:
-            step = self.state.begin(*both, last=True)
-            change = merge([change, self.totals(step)])
-            self.state.commit(step)
-        return change
+            step = state.begin(*both, last=True)
+            found = merge([found, self.totals(step)])
+            state.commit(step)
+        return found
 
     def totals(self, step: Step) -> State:
         """What a step's matches add to the totals; its rows are not stored yet."""
         return self._totals(step.meetings(), step.arrivals["l"].kept.table)
 
-    def run_with(self, static: StaticJoin, rows: pa.RecordBatch) -> State:
-        """What new rows add that meet a table; nothing of them is kept."""
-        meeting = static.meeting(rows)
+    def add_up(self, meeting: Meeting) -> State:
+        """The totals of one meeting, whose rows are not kept."""
         return self._totals([meeting], meeting.batch.table if meeting.side == "l" else None)
 
     def _totals(self, meetings: Iterable[Meeting], left: pa.RecordBatch | None) -> State:
@@ -234,7 +140,7 @@ class Aggregator:
         size = min(window.size // 2, PIECE_SLIDES * window.slide)
         if window.slide > window.size // 2 or rows.num_rows > size * MOST_PIECES:
             return None
-        kept = self.join.taken_in(rows, "l")
+        kept = self.join.take_in(rows, "l")
         (order, _), _ = self.join.ordering.places(kept, kept)
         ordered = rows
         if order is not None:

@@ -1,45 +1,118 @@
-"""What a join is: its condition, keys, columns and clock, compiled once and never changed."""
+"""What a call is against two schemas: compiled once, never changed, in three kinds.
+
+A join, a nearest match and totals differ in what they compile, in what they keep of the rows, and
+in what they give out. Whoever drives one, over tables, streams, or a table beside a stream, asks
+`compile_call` for it and need not know which it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
+from thetajoin.engine import tables
 from thetajoin.engine.intake import Clock, Ordering, check_schema, conform, storage_schema, stored
 from thetajoin.engine.joiner import Joiner
 from thetajoin.engine.layout import How, Layout, preserves
 from thetajoin.engine.options import Options
 from thetajoin.engine.parts import (
     SIDES,
+    NearKey,
+    Part,
     Side,
     compare_columns,
     compile_parts,
     time_difference,
 )
 from thetajoin.engine.rows import KeyedBatch, make_batch
+from thetajoin.engine.share import Share
 from thetajoin.engine.spec import JoinSpec
+from thetajoin.engine.state import JoinState
 from thetajoin.engine.store import Store, StoreConfig
 from thetajoin.errors import SchemaError
 from thetajoin.paper_options import AUTO, PO_JOIN, check_suits, live_store
-from thetajoin.predicate import Comparison, compile_condition, no_condition
+from thetajoin.predicate import Comparison, Condition, Difference, compile_condition
 from thetajoin.window.chain import SEGMENTS
 from thetajoin.window.windows import CountWindow, FullHistory
+
+
+class Beside(Protocol):
+    """A table beside a stream, of which nothing is kept."""
+
+    def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The output that a batch of the stream causes."""
+
+
+class Held(Protocol):
+    """One side's rows, held, and the other's as they pass: a task of a distributed join."""
+
+    def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The output that a chunk of the other side causes."""
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What is owed once all chunks have passed."""
+
+
+class Kind(Protocol):
+    """A kind of call, compiled for two schemas.
+
+    join: its condition, keys and clock. schema: the columns of what it gives out.
+    """
+
+    @property
+    def join(self) -> CompiledJoin: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def new_state(self, share: Share | None = None) -> JoinState:
+        """What is kept of two streams, and gives out what comes of them."""
+
+    def join_tables(
+        self, left: pa.RecordBatch, right: pa.RecordBatch
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The result for two whole tables, in batches of bounded size."""
+
+    def put_beside(self, streaming: Side, table: pa.RecordBatch) -> Beside:
+        """Index a table that one side, a stream, is to meet."""
+
+
+def compile_call(spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> Kind:
+    """The call that a spec is, of whichever kind; every mistake in it is reported here."""
+    if spec.aggs is None:
+        return compile_join(spec, left, right)
+    from thetajoin.aggregate.totals import TotalsJoin
+
+    return TotalsJoin.of(spec, left, right)
+
+
+def compile_join(
+    spec: JoinSpec, left: pa.Schema, right: pa.Schema, segments: int = SEGMENTS
+) -> CompiledJoin:
+    """The join or nearest match that a spec is, or whose matches its totals are of."""
+    if spec.nearest is None:
+        return CompiledJoin(spec, left, right, segments)
+    from thetajoin.engine.nearest_join import NearestJoin
+
+    return NearestJoin(spec, left, right, segments)
 
 
 class CompiledJoin:
     """A join of two schemas, ready for rows.
 
-    spec: what it is. window, options: the spec's, as they are checked and with what goes for none.
-    given: the inputs' schemas. schemas: those that rows are kept in. parts: the condition's
-    conjunctions as keys and intervals. clock: event time under a time window. ordering: of rows
-    inside a micro-batch.
+    window, options: the spec's, checked, with their defaults. given: the inputs' schemas. schemas:
+    those that rows are kept in. parts: the condition's conjunctions as keys and intervals. clock:
+    event time under a time window. ordering: of rows inside a micro-batch. near_key: of a nearest
+    match.
     """
+
+    near_key: NearKey | None = None
 
     def __init__(
         self, spec: JoinSpec, left: pa.Schema, right: pa.Schema, segments: int = SEGMENTS
@@ -59,17 +132,10 @@ class CompiledJoin:
         self.layout = Layout(
             self.given["l"], self.given["r"], spec.how, spec.suffix, spec.indicator
         )
-        self.near_key = None if spec.nearest is None else spec.nearest.near_key(*schemas)
-        if spec.on is None and self.near_key is not None:
-            self.condition = no_condition()
-        else:
-            self.condition = compile_condition(spec.on, *schemas)
+        self.condition = self._compile_condition()
         time = time_difference(self.window, *schemas)
-        self.clock = None if time is None else Clock.of(time)
-        if self.clock is not None and self.near_key is not None:
-            reach = self.near_key.reach
-            self.clock = self.clock.waiting(None if reach is None else cast(int, reach.high))
-        self.parts = compile_parts(self.condition, time, self.near_key)
+        self.clock = None if time is None else self._set_clock(time)
+        self.parts = self._compile_parts(time)
         self.layout = self.layout.with_alike(self.parts, *schemas)
         self.ordering = Ordering(self._order_columns())
         options = self.options
@@ -78,6 +144,50 @@ class CompiledJoin:
         self.joiner = Joiner(
             self.parts, self.layout, options.chunk_rows, options.workers, spec.how != "inner"
         )
+
+    def _compile_condition(self) -> Condition:
+        return compile_condition(self.spec.on, self.schemas["l"], self.schemas["r"])
+
+    def _set_clock(self, time: Difference) -> Clock:
+        return Clock.of(time)
+
+    def _compile_parts(self, time: Difference | None) -> tuple[Part, ...]:
+        return compile_parts(self.condition, time)
+
+    @property
+    def join(self) -> CompiledJoin:
+        """This itself, as one of the kinds of call."""
+        return self
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The output's columns."""
+        return self.layout.schema
+
+    def new_state(self, share: Share | None = None) -> JoinState:
+        """The empty state of a join of streams, or of one unit's share of it."""
+        return JoinState(self, share)
+
+    def join_tables(
+        self, left: pa.RecordBatch, right: pa.RecordBatch
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The result for two whole tables, in batches of bounded size."""
+        yield from tables.join_tables(self, left, right)
+
+    def put_beside(self, streaming: Side, table: pa.RecordBatch) -> Beside:
+        """Index a table that one side, a stream, is to meet."""
+        return tables.StaticJoin(self, streaming, table)
+
+    def hold(
+        self,
+        held: Side,
+        rows: pa.RecordBatch,
+        *,
+        pairs: bool = True,
+        singles: tables.Singles = "none",
+    ) -> Held:
+        """Hold rows of one side, for the other side's to pass by them."""
+        return tables.HeldJoin(self, held, rows, pairs=pairs, singles=singles)
 
     def spec_with_text(self) -> JoinSpec:
         """The spec with the condition as text, as a snapshot holds it."""
@@ -103,11 +213,17 @@ class CompiledJoin:
 
     @property
     def keeps(self) -> How:
-        """The kind of join as far as it decides whose rows must be in one place, with marks.
+        """The kind of join as far as it decides whose rows must be in one place, with marks."""
+        return self.spec.how
 
-        A left row of a nearest match waits until it is known what it is nearest to.
-        """
-        return self.spec.how if self.near_key is None else "left"
+    @property
+    def keeps_head(self) -> bool:
+        """Whether the newest rows may lie unsorted."""
+        return True
+
+    def is_probed(self, side: Side) -> bool:
+        """Whether a side's stored rows are ever looked for."""
+        return True
 
     def gives_unmatched(self, side: Side) -> bool:
         """Whether rows of a side come out where they match nothing."""
@@ -120,11 +236,25 @@ class CompiledJoin:
         used = {name for expr in exprs for name in expr.columns(side)}
         return [name for name in self.schemas[side].names if name in used]
 
+    def named(self, side: Side) -> set[str]:
+        """Columns of a side that the matches depend on, those of its condition's idle parts too."""
+        names = {*self.condition.given.columns(side), *self.needed(side)}
+        if self.spec.order_by is not None:
+            names.add(self.spec.order_by[SIDES.index(side)])
+        return names
+
     def kept(self, side: Side) -> list[str]:
         """Columns to keep of a side's rows: those of the output, and what is needed."""
         if side == "l" or not self.layout.only_left:
             return list(self.schemas[side].names)
         return self.needed(side)
+
+    def give_rest(
+        self, side: Side, table: pa.RecordBatch, matched: NDArray[np.bool_]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one side that come out alone once all matches are known."""
+        rows = np.flatnonzero(matched if self.spec.how == "semi" else ~matched)
+        return self.give_alone(side, table, rows)
 
     def give_alone(
         self, side: Side, table: pa.RecordBatch, rows: NDArray[np.integer[Any]]
@@ -134,13 +264,13 @@ class CompiledJoin:
         for start in range(0, len(rows), step):
             yield self.layout.single(side, table, rows[start : start + step].astype(np.int32))
 
-    def taken_in(self, rows: pa.RecordBatch, side: Side) -> pa.RecordBatch:
+    def take_in(self, rows: pa.RecordBatch, side: Side) -> pa.RecordBatch:
         """A user's rows, checked, in the types they are kept in."""
         return stored(conform(rows, self.given[side], side), self.schemas[side])
 
-    def keyed(self, rows: pa.RecordBatch, side: Side) -> KeyedBatch:
+    def key_rows(self, rows: pa.RecordBatch, side: Side) -> KeyedBatch:
         """A user's rows with their keys, all columns kept."""
-        return make_batch(self.taken_in(rows, side), side, self.parts, self.schemas[side].names)
+        return make_batch(self.take_in(rows, side), side, self.parts, self.schemas[side].names)
 
     def times(self, rows: pa.RecordBatch, side: Side) -> Int64 | None:
         """The rows' event times under a time window."""
@@ -154,11 +284,11 @@ class CompiledJoin:
         if index is None:
             index, parameters = options.index, options.index_options
         config = StoreConfig(
-            head_rows=options.head_rows if self.near_key is None else 0,
+            head_rows=options.head_rows if self.keeps_head else 0,
             background=options.merge == "background",
             bounded=not isinstance(window, FullHistory),
             preserved=preserves(self.keeps, side),
-            indexed=self.near_key is None or side == "r",
+            indexed=self.is_probed(side),
             segments=self._segments,
             index=index,
             index_options=tuple(sorted((parameters or {}).items())),

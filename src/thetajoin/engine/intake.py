@@ -76,24 +76,24 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, side: Side) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def taken_in(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.RecordBatch:
+def take_in(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.RecordBatch:
     """A table of any kind as a record batch whose fields say all that a join must know of them."""
     return with_categories(to_batch(table, what, as_kind=as_kind), what)
 
 
-def all_taken_in(
+def take_all_in(
     given: Mapping[str, Any], *, as_kind: Kind | None = None
 ) -> dict[str, pa.RecordBatch]:
     """Tables by what they are, as record batches; one that is given twice is read once.
 
     >>> rows = pa.table({"x": [1]}).to_reader()
-    >>> all_taken_in({"left": rows, "right": rows})["right"].num_rows
+    >>> take_all_in({"left": rows, "right": rows})["right"].num_rows
     1
     """
     made: dict[int, pa.RecordBatch] = {}
     for what, table in given.items():
         if id(table) not in made:
-            made[id(table)] = taken_in(table, what, as_kind=as_kind)
+            made[id(table)] = take_in(table, what, as_kind=as_kind)
     return {what: made[id(table)] for what, table in given.items()}
 
 

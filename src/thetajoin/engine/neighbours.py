@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,6 @@ from thetajoin.batch.keys import (
     is_bytes_type,
 )
 from thetajoin.engine.block import Block
-from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import ranks_of
 from thetajoin.engine.joiner import make_probe, satisfying
 from thetajoin.engine.layout import Positions
@@ -35,6 +34,9 @@ from thetajoin.index.sorted_rows import concat_keys
 from thetajoin.kernels.nearest import ALL, LAST, OUTWARD, Wanted
 from thetajoin.kernels.order import gather
 from thetajoin.limits import limits
+
+if TYPE_CHECKING:
+    from thetajoin.engine.nearest_join import NearestJoin
 
 NO_ROWS: Positions = np.zeros(0, np.int32)
 # Where pairs must pass a further check, so many rows are looked at first, then more and more.
@@ -95,17 +97,15 @@ class NearestFinder:
 
     def __init__(
         self,
-        join: CompiledJoin,
+        join: NearestJoin,
         blocks: list[Block],
         *,
         in_order: bool = False,
         threads: int | None = None,
     ) -> None:
-        assert join.spec.nearest is not None
-        assert join.near_key is not None
         self._join, self._blocks = join, blocks
         self._threads = join.joiner.threads if threads is None else threads
-        self._nearest: Nearest = join.spec.nearest
+        self._nearest: Nearest = join.nearest
         if join.layout.only_left:  # any match will do
             self._nearest = replace(self._nearest, k=1, ties="first", order_by=None)
         self._order_by = None if in_order else self._nearest.order_by

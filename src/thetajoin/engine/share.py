@@ -29,12 +29,16 @@ SAMPLED = 1024
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of each micro-batch a unit stores, and which it probes with."""
+    """Which part of each micro-batch a unit stores, and which it probes with.
+
+    stores: False where all new rows are stored in other units, and only probe what is here.
+    """
 
     unit: int = 0
     units: int = 1
     stored_in_part: frozenset[Side] = field(default_factory=frozenset)
     probed_in_part: frozenset[Side] = field(default_factory=frozenset)
+    stores: bool = True
 
     @staticmethod
     def of(how: How, unit: int, units: int) -> Share:

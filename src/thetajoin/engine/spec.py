@@ -59,6 +59,7 @@ class JoinSpec:
         suffix: Any = "_right",
         *,
         nearest: Nearest | None = None,
+        group_by: Any = (),
         aggs: Mapping[str, str] | None = None,
         keep_late: Any = False,
         **more: Any,
@@ -73,8 +74,16 @@ class JoinSpec:
                 window = nearest_window(window, nearest, streaming=False)
         if aggs is not None:
             kind: How = totals_how(how)
+            if more.get("indicator") is not None:
+                raise OptionError(
+                    f"indicator={more['indicator']!r} is for rows: leave it out beside aggs"
+                )
         else:
             kind = parse_how(how) if nearest is None else nearest_how(how)
+            if group_by:
+                raise OptionError(
+                    f"group_by={group_by!r} goes with aggs, such as aggs={{'n': 'count(*)'}}"
+                )
         order = check_order(order_by)
         if more.get("self_join") and order is not None and order[0] != order[1]:
             raise OptionError(
@@ -87,6 +96,7 @@ class JoinSpec:
             order,
             check_suffix(suffix),
             nearest=nearest,
+            group_by=group_by,
             aggs=aggs,
             keep_late=check_keep_late(keep_late),
             **more,
@@ -99,6 +109,10 @@ class JoinSpec:
             window = nearest_window(window, self.nearest, streaming=True)
         if self.aggs is None:
             refuse_endless(window, self.how)
+        elif self.keep_late:
+            raise OptionError("keep_late=True sets rows aside: leave it out beside aggs")
+        elif self.nearest is not None:
+            raise OptionError("nearest with aggs is for tables: group what the stream gives")
         if self.keep_late and not isinstance(window, TimeWindow):
             raise OptionError("keep_late=True needs a TimeWindow: without one, no row is ever late")
         return replace(self, window=window)

@@ -1,7 +1,7 @@
 """What a join holds: both sides' rows, event time and counters, micro-batch by micro-batch.
 
-`begin` takes new rows in, `pairs` gives the output they cause, `commit` stores them. What only
-counts matches goes over the step's meetings in place of `pairs` (`thetajoin.aggregate`).
+`begin` takes new rows in, `carry_out` gives the output they cause, `commit` stores them. Nearest
+matches and totals keep their rows in the same way and give out other things.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,19 +18,21 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block, Flags, concat_batches, empty_batch
-from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.intake import as_given
-from thetajoin.engine.joiner import Found
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.engine.share import Share
-from thetajoin.engine.step import Arrival, Step
-from thetajoin.errors import WindowError
+from thetajoin.engine.step import Arrival, Sink, Step, copied_marks
+from thetajoin.errors import SnapshotError, WindowError
 from thetajoin.index.probe import Arrivals
 from thetajoin.kernels.threads import Mapper, threaded
 from thetajoin.limits import limits
 from thetajoin.paper_options import PO_JOIN, tuner
 from thetajoin.window.windows import CountWindow
+
+if TYPE_CHECKING:
+    from thetajoin.engine.compiled import CompiledJoin
+    from thetajoin.engine.spec import JoinSpec
 
 # From this many new rows on, their keys are sorted on several threads.
 PARALLEL_SORT_ROWS = 100_000
@@ -55,7 +57,8 @@ class JoinState:
     """The rows that later ones may still be paired with, and what is known of time.
 
     watermark: no older row is taken in. late: where a side's rows are late from another time on
-    than the watermark. keeps_late: whether late rows are set aside, in `dropped`, until
+    than the watermark. homes: where only a side's first rows are counted if they are late, how
+    many, as the rest are copies. keeps_late: whether late rows are set aside, in `dropped`, until
     `take_dropped`.
     """
 
@@ -64,13 +67,38 @@ class JoinState:
         self.share = Share() if share is None else share
         self.watermark: int | None = None
         self.late: dict[Side, int] = {}
+        self.homes: dict[Side, int] = {}
         self.counters = Counters()
         self.keeps_late = False
         self.dropped: dict[Side, list[pa.RecordBatch]] = {side: [] for side in SIDES}
         self.stores = {side: join.new_store(side) for side in SIDES}
         self._tune = None if join.options.index == PO_JOIN else tuner(join)
 
-    def copy(self) -> JoinState:
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of what is given out."""
+        return self.join.schema
+
+    @property
+    def spec(self) -> JoinSpec:
+        """What is carried out, as a snapshot holds it."""
+        return self.join.spec_with_text()
+
+    def give_out(self, output: list[pa.RecordBatch]) -> pa.Table:
+        """What calls have given so far, as one table."""
+        return pa.Table.from_batches(output, schema=self.schema)
+
+    def owed(self, pending: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """What a snapshot holds beside the rows: output that has not come out yet."""
+        return pending
+
+    def restore_owed(self, saved: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The pending output that `owed` gave; refuses rows with other columns."""
+        if any(not batch.schema.equals(self.schema) for batch in saved):
+            raise SnapshotError("pending rows have other columns than the output")
+        return saved
+
+    def copy(self) -> Self:
         """A state that goes its own way: nothing it does changes this one. O(segments)."""
         other = copy.copy(self)
         other.late = dict(self.late)
@@ -87,30 +115,18 @@ class JoinState:
 
         With `last` nothing will follow, so what only later rows would need is not built.
         """
-        yield from self.pairs(self.begin(left, right, last=last))
+        yield from self.carry_out(self.begin(left, right, last=last))
 
     def begin(
-        self,
-        left: pa.RecordBatch | None,
-        right: pa.RecordBatch | None,
-        *,
-        last: bool = False,
-        homes: tuple[int, int] | None = None,
-        store: bool = True,
+        self, left: pa.RecordBatch | None, right: pa.RecordBatch | None, *, last: bool = False
     ) -> Step:
-        """Take new rows in, without storing them.
-
-        homes: how many rows of each side, from the first, are counted where they are late: copies
-        of the others are elsewhere too. Without `store` the rows meet what is stored and no new
-        row, and are not kept: they are stored elsewhere.
-        """
-        join = self.join
+        """Take new rows in, without storing them."""
+        join, share = self.join, self.share
         given: dict[Side, pa.RecordBatch] = {}
         for side, batch in zip(SIDES, (left, right), strict=True):
             whole = empty_batch(join.given[side]) if batch is None else batch
-            given[side] = join.taken_in(whole, side)
-        counted = homes or (given["l"].num_rows, given["r"].num_rows)
-        timed = {s: self._on_time(given[s], s, n) for s, n in zip(SIDES, counted, strict=True)}
+            given[side] = join.take_in(whole, side)
+        timed = {side: self._on_time(given[side], side) for side in SIDES}
         rows = {side: timed[side][0] for side in SIDES}
         befores: dict[Side, Int64] = {side: np.zeros(0, np.int64) for side in SIDES}
         if join.is_ordered:
@@ -123,18 +139,14 @@ class JoinState:
         batches: dict[Side, KeyedBatch] = {}
         for side in SIDES:
             start, end = 0, rows[side].num_rows
-            if side in self.share.probed_in_part:
-                start, end = self.share.part(end, firsts[side])
+            if side in share.probed_in_part:
+                start, end = share.part(end, firsts[side])
             mine, befores[side] = rows[side].slice(start, end - start), befores[side][start:end]
             batches[side] = make_batch(mine, side, join.parts, join.kept(side))
             firsts[side] += start
         arrivals: dict[Side, Arrival] = {}
         for side in SIDES:
-            if store:
-                kept, numbers = self._share_of(side, batches, firsts[side])
-            else:
-                kept = batches[side].where(np.zeros(len(batches[side]), np.bool_))
-                numbers = Arrivals.dense(firsts[side], 0)
+            kept, numbers = self._share_of(side, batches, firsts[side])
             arrivals[side] = Arrival(
                 batches[side],
                 firsts[side],
@@ -147,15 +159,13 @@ class JoinState:
         return Step(join, self.stores, arrivals, last)
 
     def _on_time(
-        self, batch: pa.RecordBatch, side: Side, counted: int
+        self, batch: pa.RecordBatch, side: Side
     ) -> tuple[pa.RecordBatch, int, int, pa.RecordBatch | None]:
-        """Rows that are not late, how many of the first were late or without a time, and the late.
-
-        The late rows only where they are wanted.
-        """
+        """Rows that are not late; how many were late, or without a time; and late ones to keep."""
         clock = self.join.clock
         if clock is None:
             return batch, 0, 0, None
+        counted = self.homes.get(side, batch.num_rows)
         times, null = clock.times(batch, side)
         nulls = int(null[:counted].sum())
         mark = self.late.get(side, self.watermark)
@@ -174,6 +184,8 @@ class JoinState:
     ) -> tuple[KeyedBatch, Arrivals]:
         """The rows of a micro-batch that are to be stored here, and their arrival numbers."""
         batch = batches[side]
+        if not self.share.stores:
+            return batch.where(np.zeros(len(batch), np.bool_)), Arrivals.dense(first, 0)
         if side not in self.share.stored_in_part or side in self.share.probed_in_part:
             return batch, Arrivals.dense(first, len(batch))
         # Rows of a self-join are stored once, to be found in both roles.
@@ -195,44 +207,29 @@ class JoinState:
         with mapper_of(self.join, len(batch)) as mapper:
             return store.block_of(batch, times, arrivals=numbers, mapper=mapper, sort=sort)
 
-    def pairs(self, step: Step) -> Iterator[pa.RecordBatch]:
+    def carry_out(self, step: Step) -> Iterator[pa.RecordBatch]:
         """The output that a step's rows cause; they are stored when this is exhausted."""
-        marks: dict[object, Flags] = {}
-        pairs = 0
-        want_output = self.join.spec.how not in ("semi", "anti")
+        how = self.join.spec.how
+        new = step.blocks.values()
+        sink = Sink(self.join.joiner, wants_pairs=how not in ("semi", "anti"), own=new)
         for meeting in step.meetings():
-            side = meeting.side
-            once = not want_output and side == "l"
-            for found in self.join.joiner.probe(
-                meeting.batch, side, meeting.blocks, meeting.see, once=once, want_output=want_output
-            ):
-                pairs += len(found.probe_rows)
-                output = self._settle(side, step, found, marks)
-                if output is not None and output.num_rows:
-                    yield output
+            yield from sink.take(meeting)
+        if how == "semi":
+            yield from self._first_matches(step, sink)
         if not step.last:
             yield from self._unmatchable(step)
-        yield from self.commit(step, marks, pairs)
+        yield from self.commit(step, sink.marks, sink.pairs)
 
-    def _settle(
-        self, side: Side, step: Step, found: Found, marks: dict[object, Flags]
-    ) -> pa.RecordBatch | None:
-        """Mark what has found a match; the rows to give out for it."""
-        new_left: tuple[Block, NDArray[np.int32]] | None = None
-        semi = self.join.spec.how == "semi"
-        probing = side, step.arrivals[side].block, found.probe_rows
-        for of, block, rows in (probing, (OTHER[side], found.block, found.stored_rows)):
-            if block.settled is None:
-                continue
-            fresh = block is step.arrivals[of].block
-            flags = block.settled if fresh else _marks_of(block, marks)
-            if of == "l" and semi:
-                new_left = block, np.unique(rows[~flags[rows]])
-            flags[rows] = True
-        if semi:
-            assert new_left is not None
-            return self.join.layout.single("l", new_left[0].table, new_left[1])
-        return found.output
+    def _first_matches(self, step: Step, sink: Sink) -> Iterator[pa.RecordBatch]:
+        """Left rows that have found their first match: a semi join gives them out now."""
+        for block in self.stores["l"].blocks():
+            if block.identity in sink.marks:
+                assert block.settled is not None
+                fresh = sink.marks[block.identity] & ~block.settled
+                yield from self.join.give_alone("l", block.table, np.flatnonzero(fresh))
+        new = step.blocks["l"]
+        assert new.settled is not None
+        yield from self.join.give_alone("l", new.table, np.flatnonzero(new.settled))
 
     def _unmatchable(self, step: Step) -> Iterator[pa.RecordBatch]:
         """New rows that never can match: an outer join gives them out now."""
@@ -250,7 +247,7 @@ class JoinState:
     ) -> Iterator[pa.RecordBatch]:
         """Give stored rows out as unmatched; `marks` then says that they are settled."""
         if rows.size:
-            _marks_of(block, marks)[rows] = True
+            copied_marks(block, marks)[rows] = True
             yield from self._give_alone(side, block, rows)
 
     def _give_alone(
@@ -328,16 +325,29 @@ class JoinState:
         if clock is None or (self.watermark is not None and instant <= self.watermark):
             return
         self.watermark = instant
-        for side in SIDES:
-            oldest = instant - clock.reach[side]
+        yield from self._release(instant)
+        for side, store in self.stores.items():
+            store.drop_older(instant - clock.reach[side])
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What is still owed: nothing more will come."""
+        yield from self._release(None)
+
+    def _release(self, instant: int | None) -> Iterator[pa.RecordBatch]:
+        """Unmatched rows that nothing can match any more from an instant on; None: ever."""
+        for side, store in self.stores.items():
+            if not self.join.gives_unmatched(side):
+                continue
             marks: dict[object, Flags] = {}
-            for block in self.stores[side].blocks():
-                if block.settled is not None and self.join.gives_unmatched(side):
+            for block in store.blocks():
+                assert block.settled is not None
+                waiting = ~block.settled
+                if instant is not None:
+                    assert self.join.clock is not None
                     assert block.times is not None
-                    rows = np.flatnonzero(~block.settled & (block.times < oldest))
-                    yield from self._unmatched(side, block, rows, marks)
-            self.stores[side].set_marks(marks)
-            self.stores[side].drop_older(oldest)
+                    waiting &= block.times < instant - self.join.clock.reach[side]
+                yield from self._unmatched(side, block, np.flatnonzero(waiting), marks)
+            store.set_marks(marks)
 
     def take_dropped(self) -> dict[Side, pa.RecordBatch]:
         """The late rows of each side that were set aside, in the types they came in; once."""
@@ -351,26 +361,7 @@ class JoinState:
             self.dropped[side] = []
         return taken
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """All rows that are still unmatched: nothing more will come."""
-        for side in SIDES:
-            if not self.join.gives_unmatched(side):
-                continue
-            marks: dict[object, Flags] = {}
-            for block in self.stores[side].blocks():
-                assert block.settled is not None
-                yield from self._unmatched(side, block, np.flatnonzero(~block.settled), marks)
-            self.stores[side].set_marks(marks)
-
     def close(self) -> None:
         """Wait for merges under way."""
         for store in self.stores.values():
             store.settle_merge(wait=True)
-
-
-def _marks_of(block: Block, marks: dict[object, Flags]) -> Flags:
-    """A stored block's marks to change: a copy, made once, that `Store.set_marks` puts in place."""
-    assert block.settled is not None
-    if block.identity not in marks:
-        marks[block.identity] = block.settled.copy()
-    return marks[block.identity]

@@ -1,4 +1,4 @@
-"""A micro-batch on its way through a join: its rows, and which stored and new rows they meet.
+"""A micro-batch on its way through a join: its rows, whom they meet, and what comes of it.
 
 Everything about new rows is computed here before anything is stored, so a micro-batch that fails
 leaves the state as it was.
@@ -6,20 +6,23 @@ leaves the state as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from thetajoin.batch.keys import Int64
-from thetajoin.engine.block import Block
-from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.joiner import See
+from thetajoin.engine.block import Block, Flags
+from thetajoin.engine.joiner import Joiner, See
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import KeyedBatch
 from thetajoin.engine.store import Store
 from thetajoin.window.windows import CountWindow
+
+if TYPE_CHECKING:
+    from thetajoin.engine.compiled import CompiledJoin
 
 
 @dataclass(frozen=True)
@@ -45,19 +48,72 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Meeting:
-    """New rows of one side, the blocks of the other that they meet, and what they see of them."""
+    """Rows of one side, the blocks of the other that they probe, and what they see of them.
+
+    flags: marks of the rows, where they may come out alone.
+    """
 
     side: Side
     batch: KeyedBatch
     blocks: list[Block]
-    see: See | None
+    see: See | None = None
+    flags: Flags | None = None
+
+
+class Sink:
+    """What comes of matches: rows that have found one are marked, and pairs are given out.
+
+    pairs: how many there were. marks: those of stored blocks as they are to be, by the blocks'
+    identity; the blocks themselves keep theirs.
+    """
+
+    def __init__(self, joiner: Joiner, *, wants_pairs: bool, own: Iterable[Block] = ()) -> None:
+        """own: blocks that nobody else has, whose marks are changed in place."""
+        self._joiner, self._wants_pairs = joiner, wants_pairs
+        self.pairs = 0
+        self.marks: dict[object, Flags] = {}
+        for block in own:
+            self.own(block)
+
+    def own(self, block: Block) -> None:
+        """Change this block's marks in place."""
+        if block.settled is not None:
+            self.marks[block.identity] = block.settled
+
+    def take(self, meeting: Meeting, joiner: Joiner | None = None) -> Iterator[pa.RecordBatch]:
+        """Find a meeting's matches and mark their rows; gives the pairs, if they are wanted."""
+        # Without pairs, only the rows of one side are marked, and a first match says all of them.
+        once = not self._wants_pairs and meeting.flags is not None
+        for found in (joiner or self._joiner).probe(
+            meeting.batch,
+            meeting.side,
+            meeting.blocks,
+            meeting.see,
+            once=once,
+            want_output=self._wants_pairs,
+        ):
+            self.pairs += len(found.probe_rows)
+            if meeting.flags is not None:
+                meeting.flags[found.probe_rows] = True
+            if found.block.settled is not None:
+                copied_marks(found.block, self.marks)[found.stored_rows] = True
+            if found.output is not None and found.output.num_rows:
+                yield found.output
+
+
+def copied_marks(block: Block, marks: dict[object, Flags]) -> Flags:
+    """A block's marks to change: a copy, made once, that `Store.set_marks` puts in place."""
+    assert block.settled is not None
+    if block.identity not in marks:
+        marks[block.identity] = block.settled.copy()
+    return marks[block.identity]
 
 
 @dataclass(frozen=True)
 class Step:
     """A micro-batch that has been taken in and is not stored yet.
 
-    `JoinState.begin` makes it, and `JoinState.commit` stores its rows.
+    `JoinState.begin` makes it, and `JoinState.commit` stores its rows. last: nothing will follow.
     """
 
     join: CompiledJoin
@@ -103,8 +159,8 @@ class Step:
         yield Meeting("l", arrival.batch, [self.blocks["r"]], See(None, None, apart))
 
     def _meeting(self, side: Side, new: list[Block], see: See | None = None) -> Meeting:
-        stored = self.stores[OTHER[side]].probed()
-        return Meeting(side, self.arrivals[side].batch, [*stored, *new], see)
+        stored, arrival = self.stores[OTHER[side]].probed(), self.arrivals[side]
+        return Meeting(side, arrival.batch, [*stored, *new], see, arrival.block.settled)
 
     def _sees(self, side: Side) -> See:
         """What a side's new rows may see where rows are taken in an order."""

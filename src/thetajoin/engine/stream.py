@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from thetajoin.engine import snapshot as snapshots
-from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.intake import all_taken_in, conform
+from thetajoin.engine.compiled import compile_call
+from thetajoin.engine.intake import conform, take_all_in
 from thetajoin.engine.layout import HowName, check_indicator
 from thetajoin.engine.nearest import Nearest, nearest_condition
-from thetajoin.engine.nearest_state import new_state
 from thetajoin.engine.options import Options
 from thetajoin.engine.parts import SIDES
-from thetajoin.engine.restore import check_pending, read, refusing
+from thetajoin.engine.restore import read, refusing
 from thetajoin.engine.serial import ForgottenError, atomic, serial
 from thetajoin.engine.spec import JoinSpec, check_window
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import (
     OptionError,
     SchemaError,
-    SnapshotError,
     ThetaJoinError,
     WindowError,
     enough_memory,
@@ -115,6 +113,9 @@ class StreamJoin:
         right_schema: the right rows'.
         suffix: what a right column gets behind its name where the left side has that name.
         indicator: the name of a further column that says "both", "left_only" or "right_only".
+        group_by: groups of the matches, as for `thetajoin.join_agg`.
+        aggs: aggregates over the matches, as there. Then `push` gives the totals so far of the
+            groups that it changed, and `finish` those of all groups.
         keep_late: keep rows that come behind the watermark, for `take_late`.
         **options: how the join is run, such as ``threads=2``.
 
@@ -124,6 +125,12 @@ class StreamJoin:
     {'a': [1], 'a_right': [3]}
     >>> join.push(right=pa.table({"a": [9]})).to_pydict()
     {'a': [1, 5], 'a_right': [9, 9]}
+    >>> aggs = {"n": "count(*)"}
+    >>> totals = tj.StreamJoin("l.a < r.a", window=tj.FullHistory(), group_by="l.a", aggs=aggs)
+    >>> totals.push(left=pa.table({"a": [1, 5]}), right=pa.table({"a": [3]})).to_pydict()
+    {'a': [1], 'n': [1]}
+    >>> totals.push(right=pa.table({"a": [9]})).to_pydict()
+    {'a': [1, 5], 'n': [2, 1]}
     """
 
     def __init__(
@@ -137,6 +144,8 @@ class StreamJoin:
         right_schema: pa.Schema | None = None,
         suffix: str = "_right",
         indicator: str | None = None,
+        group_by: str | Sequence[str] | Mapping[str, str] = (),
+        aggs: Mapping[str, str] | None = None,
         keep_late: bool = False,
         **options: Any,
     ) -> None:
@@ -148,6 +157,8 @@ class StreamJoin:
             order_by,
             suffix=suffix,
             indicator=indicator,
+            group_by=group_by,
+            aggs=aggs,
             keep_late=keep_late,
             options=options,
         )
@@ -241,7 +252,7 @@ class StreamJoin:
 
     def _opened(self, left: pa.Schema, right: pa.Schema) -> _Now:
         """The join as both schemas are known, with the output of what had to wait for that."""
-        state = new_state(CompiledJoin(self._spec, left, right))
+        state = compile_call(self._spec, left, right).new_state()
         state.keeps_late = self._spec.keep_late
         output: list[pa.RecordBatch] = []
         early = self._now.early
@@ -261,7 +272,7 @@ class StreamJoin:
     @serial
     def schema(self) -> pa.Schema | None:
         """The output's schema, once both inputs' are known."""
-        return None if self._state is None else self._state.join.layout.schema
+        return None if self._state is None else self._state.schema
 
     @atomic
     @enough_memory(LESS)
@@ -281,14 +292,14 @@ class StreamJoin:
         self._check_open()
         given = {"left": left, "right": right}
         batches: dict[str, pa.RecordBatch | None] = {"left": None, "right": None}
-        batches |= all_taken_in({name: table for name, table in given.items() if table is not None})
+        batches |= take_all_in({name: table for name, table in given.items() if table is not None})
         now = self._now if self._now.state is not None else self._learn(batches)
         if now.state is None:
             self._now = now
             return pa.table({})
         state = now.state.copy()
         output = list(state.run(batches["left"], batches["right"]))
-        table = state.join.layout.table([*now.pending, *output])
+        table = state.give_out([*now.pending, *output])
         self._now = replace(now, state=state, pending=())
         return table
 
@@ -369,7 +380,7 @@ class StreamJoin:
             self._now = replace(now, finished=True)
             return table
         state = now.state.copy()
-        table = state.join.layout.table([*now.pending, *state.finish()])
+        table = state.give_out([*now.pending, *state.finish()])
         self._now = replace(now, state=state, pending=(), finished=True)
         return table
 
@@ -380,7 +391,8 @@ class StreamJoin:
         lefts = [batch for what, batch in early if what == "left"]
         if self._spec.how == "anti" and len(lefts) == len(early) and lefts:
             return pa.Table.from_batches(lefts)
-        if self._spec.how in ("left", "right", "full", "anti") and early:
+        owed = self._spec.how in ("left", "right", "full", "anti") and early
+        if owed or self._spec.aggs is not None:
             raise SchemaError(
                 f"the {missing} input never came, so its columns are unknown: pass {missing}_schema"
             )
@@ -426,13 +438,14 @@ class StreamJoin:
         The rows are written, not the indexes, which `restore` builds again. No pickle.
         """
         self._check_open()
+        state, pending = self._state, list(self._now.pending)
         saved = snapshots.Saved(
-            spec=self._spec if self._state is None else self._state.join.spec_with_text(),
+            spec=self._spec if state is None else state.spec,
             schemas=dict(self._now.schemas),
             early=list(self._now.early),
-            pending=list(self._now.pending),
+            pending=pending if state is None else state.owed(pending),
         )
-        return snapshots.write(saved, self._state)
+        return snapshots.write(saved, state)
 
     @classmethod
     def restore(cls, data: bytes) -> StreamJoin:
@@ -446,12 +459,11 @@ class StreamJoin:
         """
         with refusing():
             saved, fill = read(data)
-            if saved.spec.aggs is not None:
-                raise SnapshotError("this is the snapshot of totals, not of a StreamJoin")
             join = cls.__new__(cls)
             join._begin(saved.spec, saved.schemas["left"], saved.schemas["right"])
-            join._now = replace(join._now, early=tuple(saved.early), pending=tuple(saved.pending))
+            pending = saved.pending
             if join._state is not None:
-                check_pending(saved.pending, join._state.join.layout.schema)
+                pending = join._state.restore_owed(pending)
                 fill(join._state)
+            join._now = replace(join._now, early=tuple(saved.early), pending=tuple(pending))
             return join

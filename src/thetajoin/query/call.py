@@ -13,14 +13,13 @@ from thetajoin.api import (
     is_spark,
     join,
     join_agg,
-    joined,
     open_join,
     self_join,
     self_join_agg,
 )
 from thetajoin.batch.dtypes import unmarked
 from thetajoin.batch.tables import Kind, from_table, to_batch
-from thetajoin.calls import more_pairs_than
+from thetajoin.calls import more_pairs_than, run_call
 from thetajoin.engine.memory import Size, fitting
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError
@@ -128,7 +127,7 @@ class LastCall:
     def _join(self, left: Any, right: Any) -> Any:
         arguments, options = self.arguments, stream_options(self.settings, left, right)
         if "nearest" in arguments:
-            found = joined(left, right, JoinSpec.of(**arguments, options=options))
+            found = run_call(left, right, JoinSpec.of(**arguments, options=options))
             return found if self.grouping is None else self.grouping.of(found)
         if not self.self_join:
             return (join_agg if self.aggregated else join)(left, right, **arguments, **options)

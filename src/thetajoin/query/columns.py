@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.api import is_spark
-from thetajoin.engine.intake import taken_in
+from thetajoin.engine.intake import take_in
 from thetajoin.errors import ThetaJoinError, nearest
 from thetajoin.predicate.bind import bind_tree
 from thetajoin.predicate.condition import column_of
@@ -190,7 +190,7 @@ def schema_of(table: Any) -> pa.Schema:
         from thetajoin.spark.stream import arrow_schema
 
         return arrow_schema(table)
-    return taken_in(table, "query's").schema
+    return take_in(table, "query's").schema
 
 
 def _named(name: str, side: str | None, fields: list[str]) -> exp.Expr:

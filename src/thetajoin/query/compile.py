@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from thetajoin.api import is_spark, joined
+from thetajoin.api import is_spark
+from thetajoin.calls import run_call
 from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import WindowError, enough_memory, nearest
@@ -117,7 +118,7 @@ class Compiler:
                 tables = relation.table, other.table
                 options = stream_options(self.settings, *tables)
                 spec = JoinSpec.of(texts, ref.how, nearest=near, options=options)
-                found = joined(*tables, spec)
+                found = run_call(*tables, spec)
             shown = {} if ref.how in ("semi", "anti") else other.names
             relation = self._filtered(Relation(found, {**relation.names, **shown}), after_join[at])
         raise AssertionError("a query has two tables")

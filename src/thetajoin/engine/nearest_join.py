@@ -1,10 +1,11 @@
-"""Nearest matches of tables and streams: left rows wait until it is known what is nearest."""
+"""Nearest matches as a kind of call: of two tables, of streams, and of a stream beside a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,27 +14,95 @@ from numpy.typing import NDArray
 from thetajoin.arrays import filled, numbered
 from thetajoin.engine.block import KEYED, Block, Flags, concat_batches, empty_batch
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.intake import ranks_of
+from thetajoin.engine.intake import Clock, ranks_of
+from thetajoin.engine.layout import How
+from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.neighbours import NearestFinder, Neighbours
+from thetajoin.engine.parts import NearKey, Part, Side, compile_parts
 from thetajoin.engine.rows import KeyedBatch, make_batch
 from thetajoin.engine.share import Share
 from thetajoin.engine.state import JoinState, mapper_of
 from thetajoin.engine.step import Step
+from thetajoin.engine.tables import refuse_count_window
+from thetajoin.errors import OptionError
 from thetajoin.index.probe import Arrivals
+from thetajoin.kernels.jit import few_rows
 from thetajoin.kernels.order import gather, order_of
 from thetajoin.limits import limits
+from thetajoin.predicate import Condition, Difference, no_condition
 
 
-def new_state(join: CompiledJoin, share: Share | None = None) -> JoinState:
-    """The empty state of a join, of the kind that it needs."""
-    return JoinState(join, share) if join.near_key is None else NearestState(join, share)
+class NearestJoin(CompiledJoin):
+    """A nearest match of two schemas, ready for rows.
 
+    A left row of a stream waits until it is known what it is nearest to, and only right rows are
+    looked for.
+    """
 
-def nearest_of_tables(
-    join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
-) -> list[pa.RecordBatch]:
-    """The nearest match of two whole tables, in the order of the left one's rows."""
-    return NearestTable(join, right).run(left)
+    near_key: NearKey
+
+    def _compile_condition(self) -> Condition:
+        schemas = self.schemas["l"], self.schemas["r"]
+        self.near_key = self.nearest.near_key(*schemas)
+        return no_condition() if self.spec.on is None else super()._compile_condition()
+
+    def _set_clock(self, time: Difference) -> Clock:
+        reach = self.near_key.reach
+        return Clock.of(time).waiting(None if reach is None else cast(int, reach.high))
+
+    def _compile_parts(self, time: Difference | None) -> tuple[Part, ...]:
+        return compile_parts(self.condition, time, self.near_key)
+
+    @property
+    def nearest(self) -> Nearest:
+        """What is nearest, and how many of them."""
+        assert self.spec.nearest is not None
+        return self.spec.nearest
+
+    @property
+    def keeps(self) -> How:
+        """As of a left join: each left row is in one place, with a mark."""
+        return "left"
+
+    @property
+    def keeps_head(self) -> bool:
+        """No: what is nearest is found in sorted rows."""
+        return False
+
+    def is_probed(self, side: Side) -> bool:
+        """Whether a side's stored rows are ever looked for."""
+        return side == "r"
+
+    def named(self, side: Side) -> set[str]:
+        """Columns of a side that the matches depend on."""
+        order_by = self.nearest.order_by
+        return super().named(side) | ({order_by} if side == "r" and order_by is not None else set())
+
+    def new_state(self, share: Share | None = None) -> JoinState:
+        """The empty state of a nearest match of streams, or of one unit's share of it."""
+        return NearestState(self, share)
+
+    def join_tables(
+        self, left: pa.RecordBatch, right: pa.RecordBatch
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The nearest match of two whole tables, in the order of the left one's rows."""
+        with few_rows(left.num_rows + right.num_rows):
+            found = NearestTable(self, right).run(left)
+        yield from found
+
+    def put_beside(self, streaming: Side, table: pa.RecordBatch) -> NearestTable:
+        """Index the right table for a stream on the left."""
+        if streaming == "r":
+            raise OptionError(
+                "nearest with a stream on the right and a table on the left: a nearer row may "
+                "always come; make the left input the stream, or read both as streams"
+            )
+        refuse_count_window(self)
+        return NearestTable(self, table)
+
+    def hold(self, held: Side, rows: pa.RecordBatch, **give: Any) -> HeldNearest:
+        """Hold left rows, for the right ones to pass by them."""
+        return HeldNearest(self, rows)
 
 
 class NearestTable:
@@ -42,9 +111,9 @@ class NearestTable:
     rows: the table in the order that `find` numbers its rows in.
     """
 
-    def __init__(self, join: CompiledJoin, right: pa.RecordBatch) -> None:
+    def __init__(self, join: NearestJoin, right: pa.RecordBatch) -> None:
         right = _in_order(join, right)
-        batch = join.keyed(right, "r")
+        batch = join.key_rows(right, "r")
         with mapper_of(join, len(batch)) as mapper:
             times = join.times(batch.table, "r")
             numbers = Arrivals.dense(0, len(batch))
@@ -61,18 +130,19 @@ class NearestTable:
         rows = np.unique(self.find(left).row)
         return self._right.take(pa.array(rows))
 
-    def run(self, left: pa.RecordBatch) -> list[pa.RecordBatch]:
+    def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The nearest matches of left rows, in their order; a piece of them for each thread."""
-        threads = min(self._join.joiner.threads, left.num_rows // limits.sorted_probes)
+        threads = min(self._join.joiner.threads, rows.num_rows // limits.sorted_probes)
         if threads < 2:
-            return [self._matched(left)]
-        cuts = [left.num_rows * at // threads for at in range(threads + 1)]
+            return iter([self._matched(rows)])
+        cuts = [rows.num_rows * at // threads for at in range(threads + 1)]
         with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(self._matched, [left.slice(a, b - a) for a, b in pairwise(cuts)]))
+            pieces = [rows.slice(a, b - a) for a, b in pairwise(cuts)]
+            return iter(list(pool.map(self._matched, pieces)))
 
     def _matched(self, left: pa.RecordBatch) -> pa.RecordBatch:
         layout, how, right = self._join.layout, self._join.spec.how, self.rows
-        batch = self._join.keyed(left, "l")
+        batch = self._join.key_rows(left, "l")
         found = self.find(batch)
         counts = np.bincount(found.left, minlength=len(batch))
         if how in ("semi", "anti"):
@@ -98,8 +168,8 @@ class NearestTable:
 class HeldNearest:
     """Held left rows and right rows streamed past them, of which only the nearest are kept."""
 
-    def __init__(self, join: CompiledJoin, rows: pa.RecordBatch) -> None:
-        self._join, self._left = join, join.keyed(rows, "l")
+    def __init__(self, join: NearestJoin, rows: pa.RecordBatch) -> None:
+        self._join, self._left = join, join.key_rows(rows, "l")
         self._rows = rows
         self._kept: pa.RecordBatch | None = None
 
@@ -116,40 +186,27 @@ class HeldNearest:
         yield from NearestTable(self._join, right).run(self._rows)
 
 
-def _in_order(join: CompiledJoin, right: pa.RecordBatch) -> pa.RecordBatch:
+def _in_order(join: NearestJoin, right: pa.RecordBatch) -> pa.RecordBatch:
     """Right rows in the order that decides between those at equal distance."""
-    assert join.spec.nearest is not None
-    name = join.spec.nearest.order_by
+    name = join.nearest.order_by
     if name is None:
         return right
-    column = join.taken_in(right, "r").column(name)
+    column = join.take_in(right, "r").column(name)
     return right.take(pa.array(order_of(ranks_of(column))))
 
 
 class NearestState(JoinState):
     """Rows of both sides; a left row comes out once no nearer row can come."""
 
-    def pairs(self, step: Step) -> Iterator[pa.RecordBatch]:
+    join: NearestJoin
+
+    def carry_out(self, step: Step) -> Iterator[pa.RecordBatch]:
         """New rows only wait; those that can match nothing come out if they are wanted."""
         yield from self._unmatchable(step)
         yield from self.commit(step)
 
-    def advance_to(self, instant: int) -> Iterator[pa.RecordBatch]:
-        """Move event time; gives the left rows whose nearest rows are known by then."""
-        clock = self.join.clock
-        if clock is None or (self.watermark is not None and instant <= self.watermark):
-            return
-        self.watermark = instant
-        yield from self._released(instant)
-        for side, store in self.stores.items():
-            store.drop_older(instant - clock.reach[side])
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """All left rows that still wait: nothing more will come."""
-        yield from self._released(None)
-
-    def _released(self, instant: int | None) -> Iterator[pa.RecordBatch]:
-        """What is known of the left rows that need wait no longer."""
+    def _release(self, instant: int | None) -> Iterator[pa.RecordBatch]:
+        """What is known of the left rows that need wait no longer; all of them at the end (None)."""
         finder = NearestFinder(self.join, self.stores["r"].blocks())
         marks: dict[object, Flags] = {}
         for block in self.stores["l"].blocks():
@@ -192,8 +249,6 @@ class NearestState(JoinState):
 
     def _final(self, found: Neighbours, times: NDArray[np.int64], instant: int) -> Flags:
         """Left rows that have as many matches as wanted, all nearer than any row to come."""
-        nearest = self.join.spec.nearest
-        assert nearest is not None
         counts = np.bincount(found.left, minlength=len(times))
         if self.join.spec.how == "semi":
             return counts > 0
@@ -204,7 +259,7 @@ class NearestState(JoinState):
             matched[mine] = block.times[found.row[mine]]
         farthest = np.zeros(len(times), np.int64)
         np.maximum.at(farthest, found.left, np.abs(matched - times[found.left]))
-        return (counts >= nearest.k) & (farthest < instant - times)
+        return (counts >= self.join.nearest.k) & (farthest < instant - times)
 
     def _output(
         self, left: pa.RecordBatch, found: Neighbours, known: Flags

@@ -1,0 +1,235 @@
+"""Joins with whole tables: of two, of one beside a stream, of one that is held while rows pass.
+
+Nothing of such a join is kept for later rows, so only what is probed at once is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from thetajoin.arrays import filled
+from thetajoin.engine.block import Block, Flags, sorted_block, unsorted_block
+from thetajoin.engine.joiner import See
+from thetajoin.engine.layout import preserves
+from thetajoin.engine.overlaps import Look, looks
+from thetajoin.engine.parts import OTHER, SIDES, Side
+from thetajoin.engine.rows import KeyedBatch, PartRows
+from thetajoin.engine.state import JoinState, mapper_of
+from thetajoin.engine.step import Meeting, Sink
+from thetajoin.errors import OptionError, WindowError
+from thetajoin.index.probe import Arrivals
+from thetajoin.kernels.jit import few_rows
+from thetajoin.limits import limits
+from thetajoin.paper_options import PO_JOIN
+from thetajoin.window.windows import CountWindow
+
+if TYPE_CHECKING:
+    from thetajoin.engine.compiled import CompiledJoin
+
+Singles = Literal["none", "matched", "unmatched"]
+# Joins in which each row of the streaming side can be settled without seeing the others.
+ALLOWED: dict[Side, tuple[str, ...]] = {
+    "l": ("inner", "left", "semi", "anti"),
+    "r": ("inner", "right"),
+}
+
+
+def join_tables(
+    join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
+) -> Generator[pa.RecordBatch, None, None]:
+    """The result of a join of two tables, in batches of bounded size."""
+    window, index = join.window, join.options.index
+    if isinstance(window, CountWindow) or index != PO_JOIN:
+        batches = _run_as_stream(join, left, right)
+    else:
+        batches = _run_once(join, left, right)
+    with closing(batches):
+        while True:
+            with few_rows(left.num_rows + right.num_rows):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+
+def _run_as_stream(
+    join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
+) -> Generator[pa.RecordBatch, None, None]:
+    state = JoinState(join)
+    yield from state.run(left, right, last=True)
+    yield from state.finish()
+
+
+def _run_once(
+    join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
+) -> Generator[pa.RecordBatch, None, None]:
+    yield from _OneShot(join, left, right).run()
+
+
+class _OneShot:
+    """Both tables, keyed once, and which of their rows have found a match."""
+
+    def __init__(self, join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
+        self._join, self._how = join, join.spec.how
+        given = {"l": left, "r": right}
+        with mapper_of(join, left.num_rows + right.num_rows) as mapper:
+            keyed = mapper(lambda side: join.key_rows(given[side], side), SIDES)
+        self._batches: dict[Side, KeyedBatch] = dict(zip(SIDES, keyed, strict=True))
+        self._flags: dict[Side, Flags] = {
+            side: filled(len(batch), False, np.bool_)
+            for side, batch in self._batches.items()
+            if preserves(self._how, side)
+        }
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Matches as they are found, then the rows that come out alone."""
+        sink = Sink(self._join.joiner, wants_pairs=self._how not in ("semi", "anti"))
+        for look in self._looks():
+            yield from self._carry_out(look, sink)
+        for side, flags in self._flags.items():
+            yield from self._join.give_rest(side, self._batches[side].table, flags)
+
+    def _looks(self) -> Iterator[Look]:
+        left, right = self._batches["l"], self._batches["r"]
+        for part, *rows in zip(self._join.parts, left.parts, right.parts, strict=True):
+            yield from looks(part, *rows)
+
+    def _carry_out(self, look: Look, sink: Sink) -> Iterator[pa.RecordBatch]:
+        """One look-up: the stored side is sorted, and the other one probes it."""
+        probing = OTHER[look.stored]
+        if not all(len(rows) for rows in look.rows.values()):
+            return
+        batch = KeyedBatch(self._batches[probing].table, (look.rows[probing],))
+        block = self._block(look)
+        sink.own(block)
+        see = None
+        if self._join.spec.self_join:  # no row with itself
+            see = See(None, None, np.arange(len(batch)))
+        meeting = Meeting(probing, batch, [block], see, self._flags.get(probing))
+        yield from sink.take(meeting, replace(self._join.joiner, parts=(look.part,)))
+
+    def _block(self, look: Look) -> Block:
+        """The stored side's rows, sorted; as they come where they are few."""
+        view, table = look.part.views[look.stored], self._batches[look.stored].table
+        batch = KeyedBatch(table, (look.rows[look.stored],))
+        args = Arrivals.dense(0, len(batch)), batch, [view.shape], [view.stored]
+        flags = self._flags.get(look.stored)
+        few = len(batch) <= self._join.options.head_rows // 2
+        many_probes = len(look.rows[OTHER[look.stored]]) >= limits.sorted_probes
+        if view.shape.run and many_probes:  # an equality that many look up
+            few = False
+        if few and not any(dim.is_bytes for dim in view.shape.dims):
+            return unsorted_block(*args, settled=flags, times=None, capacity=0)
+        with mapper_of(self._join, len(batch)) as mapper:
+            return sorted_block(*args, settled=flags, times=None, mapper=mapper)
+
+
+class StaticJoin:
+    """The join of a stream, which is one side, with a table, which is the other."""
+
+    def __init__(self, join: CompiledJoin, streaming: Side, table: pa.RecordBatch) -> None:
+        """Index the table once."""
+        how, other = join.spec.how, OTHER[streaming]
+        if how not in ALLOWED[streaming]:
+            name = "left" if streaming == "l" else "right"
+            raise OptionError(
+                f"how={how!r} with a stream on the {name} and a table on the other side: which of "
+                "the table's rows are unmatched would never be known; use "
+                f"{', '.join(ALLOWED[streaming])}"
+            )
+        refuse_count_window(join)
+        self._join, self._side = join, streaming
+        batch = join.key_rows(table, other)
+        times = join.times(batch.table, other)
+        self._blocks = [join.new_store(other).block_of(batch, times)]
+        self.table = batch.table
+
+    def meeting(self, rows: pa.RecordBatch) -> Meeting:
+        """A batch of the stream, and the table that it meets."""
+        batch = self._join.key_rows(rows, self._side)
+        flags = None if self._join.spec.how == "inner" else np.zeros(len(batch), np.bool_)
+        return Meeting(self._side, batch, self._blocks, flags=flags)
+
+    def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The output that a batch of the stream causes: a batch is done when it has probed."""
+        meeting, join = self.meeting(rows), self._join
+        joiner = join.joiner.bounded(self.table, meeting.batch.table)
+        sink = Sink(joiner, wants_pairs=join.spec.how not in ("semi", "anti"))
+        yield from sink.take(meeting)
+        if meeting.flags is not None:
+            yield from join.give_rest(self._side, meeting.batch.table, meeting.flags)
+
+
+def refuse_count_window(join: CompiledJoin) -> None:
+    """Refuse to count the rows of a table beside a stream."""
+    if isinstance(join.window, CountWindow):
+        raise WindowError(
+            "a CountWindow counts rows as they arrive, and a table has none that arrive: use "
+            "FullHistory() or a TimeWindow"
+        )
+
+
+class HeldJoin:
+    """One side's rows, held, and the other's as they pass: a task of a distributed join.
+
+    Memory holds the held rows and one chunk of the others. Where pairs are wanted the held rows are
+    indexed once and probed by each chunk; where only a match matters, each chunk is indexed and
+    probed by the held rows that have found none yet.
+    """
+
+    def __init__(
+        self,
+        join: CompiledJoin,
+        held: Side,
+        rows: pa.RecordBatch,
+        *,
+        pairs: bool = True,
+        singles: Singles = "none",
+    ) -> None:
+        """Key the held rows, and index them where pairs are wanted. O(n log n)."""
+        self._join, self._held = join, held
+        self._singles = singles
+        self._batch = join.key_rows(rows, held)
+        self._matched = np.zeros(len(self._batch), np.bool_)
+        self._block: Block | None = None
+        if pairs:
+            flags = None if singles == "none" else self._matched
+            self._block = self._index(self._batch, held, flags)
+
+    def _index(self, batch: KeyedBatch, side: Side, flags: Flags | None) -> Block:
+        times = self._join.times(batch.table, side)
+        return self._join.new_store(side).block_of(batch, times).with_marks(flags)
+
+    def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The pairs that a chunk of the other side gives."""
+        join, other, block = self._join, OTHER[self._held], self._block
+        chunk = join.key_rows(rows, other)
+        if block is not None:
+            joiner = join.joiner.bounded(self._batch.table, chunk.table)
+            sink = Sink(joiner, wants_pairs=True, own=[block])
+            yield from sink.take(Meeting(other, chunk, [block]))
+            return
+        waiting = KeyedBatch(
+            self._batch.table,
+            tuple(_where(part, ~self._matched[part.rows]) for part in self._batch.parts),
+        )
+        index = self._index(chunk, other, None)
+        meeting = Meeting(self._held, waiting, [index], flags=self._matched)
+        yield from Sink(join.joiner, wants_pairs=False).take(meeting)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Held rows that matched, or that did not, as the join wants."""
+        if self._singles == "none":
+            return
+        wanted = self._matched if self._singles == "matched" else ~self._matched
+        yield from self._join.give_alone(self._held, self._batch.table, np.flatnonzero(wanted))
+
+
+def _where(part: PartRows, mask: np.ndarray) -> PartRows:
+    return part if mask.all() else part.take(np.flatnonzero(mask).astype(np.int32))
