@@ -77,7 +77,7 @@ class _Window:
 
     def __init__(self, rows: int, new: int, matches: float, aggs: dict[str, str]) -> None:
         import thetajoin as tj
-        from thetajoin.aggregate.run import TotalsJoin
+        from thetajoin.aggregate.totals import TotalsJoin
         from thetajoin.engine.compiled import CompiledJoin
         from thetajoin.engine.spec import JoinSpec
         from thetajoin.engine.state import JoinState

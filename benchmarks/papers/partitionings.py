@@ -20,10 +20,10 @@ from benchmarks.harness import Report
 from benchmarks.papers.measures import Measures, balance, count_results, measure, spread
 from benchmarks.papers.streams import Stream, normal, prices, uniform, wind, zipf
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.held import HeldJoin
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.spec import JoinSpec
+from thetajoin.engine.tables import HeldJoin
 from thetajoin.papers.partitionings import NAMED, Partitioning, named, partition
 from thetajoin.planner.cells import plan_cells, sample_matches
 from thetajoin.planner.facets import sights_of

@@ -102,6 +102,7 @@ def take_both_in(
 
 def explain_call(left: Any, right: Any, spec: JoinSpec) -> Plan | AggPlan:
     """How `run_call` would go about a join or its totals."""
+    from thetajoin.aggregate.totals import TotalsJoin
     from thetajoin.planner.aggregates import plan_aggregates
     from thetajoin.planner.plan import make_plan
     from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
@@ -125,4 +126,4 @@ def explain_call(left: Any, right: Any, spec: JoinSpec) -> Plan | AggPlan:
     plan = replace(make_plan(CompiledJoin(spec, *schemas), *batches), engine=engine)
     if streaming:
         plan = replace(plan, routing=explain_route(call.join, units, routing))
-    return plan if spec.aggs is None else plan_aggregates(call.aggregator(), plan)
+    return plan_aggregates(call.aggregator(), plan) if isinstance(call, TotalsJoin) else plan

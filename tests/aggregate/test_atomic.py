@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 import thetajoin as tj
-from thetajoin.aggregate.stream import StreamAggregate
 
 SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64(), "v": pa.int64()})
 
@@ -22,16 +21,15 @@ def test_an_overflow_takes_nothing_in(group_by, window) -> None:
     aggs = {"n": "count(*)", "s": "sum(r.v)", "top": "max(r.v)"}
     make = {"group_by": group_by, "aggs": aggs, "window": window}
     stream, twin = (
-        StreamAggregate("l.x < r.x", left_schema=SCHEMA, right_schema=SCHEMA, **make)
+        tj.StreamJoin("l.x < r.x", left_schema=SCHEMA, right_schema=SCHEMA, **make)
         for _ in range(2)
     )
     for each in (stream, twin):
         each.push(rows(("a", 1, 0), ("b", 5, 0)), rows(("a", 3, 2**62), ("b", 9, 7)))
-    before, held = stream.result().to_pydict(), stream.snapshot()
+    held = stream.snapshot()
     for _ in range(2):
         with pytest.raises(tj.ThetaJoinError, match=r"sum\(r\.v\) overflows BIGINT"):
             stream.push(rows(("a", 0, 0)), rows(("a", 4, 2**62), ("a", 6, 2**62), ("b", 7, 1)))
-        assert stream.result().to_pydict() == before
         assert stream.snapshot() == held
     again = rows(("a", 6, 0)), rows(("a", 4, -5), ("b", 8, 1))
     by = stream.push(*again).to_pydict()

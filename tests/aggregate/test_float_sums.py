@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import naive
 import strategies as own
 import thetajoin as tj
-from thetajoin.aggregate.stream import StreamAggregate
 
 LARGEST = Fraction(1.7976931348623157e308)
 NUMBERS = st.sampled_from(
@@ -118,7 +117,7 @@ def test_tables(on: str, group: str | None, data: Any) -> None:
 @given(st.data(), st.sampled_from(sorted(CONDITIONS)), st.sampled_from([None, "l.g", "r.g"]))
 def test_streams(data: Any, on: str, group: str | None) -> None:
     """What one batch adds up past the largest double, another may bring back."""
-    totals = StreamAggregate(
+    totals = tj.StreamJoin(
         on,
         group_by=[group] if group else [],
         aggs=AGGS,
@@ -134,8 +133,8 @@ def test_streams(data: Any, on: str, group: str | None) -> None:
         totals.push(*map(table, new))
         left += new[0]
         right += new[1]
-        totals = StreamAggregate.restore(totals.snapshot())
-    check(totals.result(), left, right, on, group)
+        totals = tj.StreamJoin.restore(totals.snapshot())
+    check(totals.finish(), left, right, on, group)
 
 
 @pytest.mark.parametrize(

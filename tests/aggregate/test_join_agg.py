@@ -23,7 +23,6 @@ from strategies import (
     right_table,
     table,
 )
-from thetajoin.aggregate.stream import StreamAggregate
 
 GROUPS = {
     "l.a": lambda l, r: l["a"],
@@ -133,7 +132,7 @@ def test_windows(left, right, ops, windowed, groups, aggs):
     st.integers(0, 4),
 )
 def test_streams(steps, ops, windowed, groups, aggs, options, restart):
-    stream = StreamAggregate(
+    stream = tj.StreamJoin(
         f"l.a {ops[0]} r.b AND l.c {ops[1]} r.d",
         window=windowed.window,
         order_by=windowed.order_by,
@@ -152,7 +151,7 @@ def test_streams(steps, ops, windowed, groups, aggs, options, restart):
         changed = stream.push(table(step.left, STREAM_L), table(step.right, STREAM_R))
         latest |= {tuple(row.values())[: len(groups)]: row for row in changed.to_pylist()}
         if number == restart:
-            stream = StreamAggregate.restore(stream.snapshot())
+            stream = tj.StreamJoin.restore(stream.snapshot())
     known = [step for step in steps if timed or not isinstance(step, naive.Advance)]
     pairs = naive.naive_stream(
         known,
@@ -161,10 +160,10 @@ def test_streams(steps, ops, windowed, groups, aggs, options, restart):
         order_by=windowed.order_by,
     ).rows
     want = expected(pairs, groups, aggs)
-    assert_same_groups(stream.result(), want, len(groups))
+    assert_same_groups(stream.finish(), want, len(groups))
     if groups:
         # Updates alone are enough to know every group's totals.
-        updates = pa.Table.from_pylist(list(latest.values()), schema=stream.result().schema)
+        updates = pa.Table.from_pylist(list(latest.values()), schema=stream.schema)
         assert_same_groups(updates, want, len(groups))
 
 

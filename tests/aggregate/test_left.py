@@ -27,7 +27,6 @@ from strategies import (
     right_table,
     table,
 )
-from thetajoin.aggregate.stream import StreamAggregate
 
 LEFT_GROUPS = ["l.a", "l.c"]
 
@@ -93,7 +92,7 @@ def test_windows(left, right, ops, windowed, groups, aggs):
 )
 def test_streams(steps, ops, windowed, groups, aggs, options, restart):
     """A group is there from its first row that is not late, and what matched later is added."""
-    stream = StreamAggregate(
+    stream = tj.StreamJoin(
         f"l.a {ops[0]} r.b AND l.c {ops[1]} r.d",
         how="left",
         window=windowed.window,
@@ -122,12 +121,12 @@ def test_streams(steps, ops, windowed, groups, aggs, options, restart):
         for row in changed.to_pylist():
             latest[tuple(row.values())[: len(groups)]] = row
         if number == restart:
-            stream = StreamAggregate.restore(stream.snapshot())
+            stream = tj.StreamJoin.restore(stream.snapshot())
     pairs = naive.naive_stream(known, pred, window=windowed.naive, order_by=windowed.order_by).rows
     want = expected(pairs, groups, aggs, taken)
-    assert_same_groups(stream.result(), want, len(groups))
+    assert_same_groups(stream.finish(), want, len(groups))
     if groups:
-        updates = pa.Table.from_pylist(list(latest.values()), schema=stream.result().schema)
+        updates = pa.Table.from_pylist(list(latest.values()), schema=stream.schema)
         assert_same_groups(updates, want, len(groups))
 
 
@@ -200,7 +199,7 @@ def test_explain_says_that_groups_stay():
 
 
 def test_a_push_gives_new_groups_and_changed_ones():
-    stream = StreamAggregate(
+    stream = tj.StreamJoin(
         "l.x < r.x",
         how="left",
         group_by="l.k",
@@ -212,12 +211,12 @@ def test_a_push_gives_new_groups_and_changed_ones():
     assert stream.push(left=HERE).to_pydict() == {"k": ["a", "b", None], "n": [0, 0, 0]}
     assert stream.push(left=HERE.slice(1, 2)).num_rows == 0
     assert stream.push(right=THERE).to_pydict() == {"k": ["a"], "n": [4]}
-    again = StreamAggregate.restore(stream.snapshot())
+    again = tj.StreamJoin.restore(stream.snapshot())
     assert again.push(left=pa.table({"k": ["c", "b"], "x": [7, 9]})).to_pydict() == {
         "k": ["c"],
         "n": [0],
     }
-    assert again.result().sort_by("k").to_pydict() == {
+    assert again.finish().sort_by("k").to_pydict() == {
         "k": ["a", "b", "c", None],
         "n": [4, 0, 0, 0],
     }

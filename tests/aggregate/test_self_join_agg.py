@@ -15,8 +15,9 @@ import strategies as own
 import thetajoin as tj
 from naive import naive_groups
 from strategies import asked, assert_same_groups, chosen, table
-from thetajoin.aggregate.run import Aggregator, TotalsJoin
+from thetajoin.aggregate.run import Aggregator
 from thetajoin.aggregate.state import merge, result
+from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.engine.share import Share
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
@@ -118,7 +119,7 @@ def test_micro_batches_and_units(rows, cuts, condition, windowed, groups, aggs, 
                 [c.combine_chunks() for c in new.columns], schema=config.left_schema
             )
             step = state.begin(one, one)
-            states.append(Aggregator(state, config.aggregates).totals(step))
+            states.append(Aggregator(state.join, config.aggregates).totals(step))
             state.commit(step)
     ordered = [row for batch in batches for _, row in naive.arrivals(batch, [], windowed.order_by)]
     pairs = naive.naive_self_join(ordered, naive.conj(*condition), window=windowed.naive)

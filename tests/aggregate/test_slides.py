@@ -11,7 +11,6 @@ import pytest
 
 import naive
 import thetajoin as tj
-from thetajoin.aggregate.stream import StreamAggregate
 
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("a", "b", "g", "t")])
 
@@ -33,7 +32,7 @@ def rows(seed: int, number: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("size", "slide"), [(120, 60), (90, 45), (110, 37), (70, 1)])
 def test_keys_that_are_null_take_no_place_in_the_ranges(group: str, size: int, slide: int) -> None:
     left, right = rows(1, 300), rows(2, 300)
-    stream = StreamAggregate(
+    stream = tj.StreamJoin(
         "l.a < r.a AND l.b > r.b",
         group_by=group,
         aggs={"n": "count(*)"},

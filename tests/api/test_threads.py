@@ -18,7 +18,6 @@ import pytest
 
 import thetajoin as tj
 from strategies import all_ids, ids
-from thetajoin.aggregate.stream import StreamAggregate
 from thetajoin.limits import changed
 
 THREADS, PUSHES, ROWS = 4, 25, 6
@@ -129,7 +128,7 @@ def test_snapshots_while_others_push() -> None:
 
 
 def test_totals_that_all_threads_push_to() -> None:
-    totals = StreamAggregate(
+    totals = tj.StreamJoin(
         "l.a > r.a + 6",
         aggs={"n": "count(*)", "s": "sum(r.rid)"},
         window=tj.FullHistory(),
@@ -144,7 +143,7 @@ def test_totals_that_all_threads_push_to() -> None:
     together(push)
     pairs = expected()
     want = {"n": [pairs.total()], "s": [sum(r for _, r in pairs)]}
-    assert totals.result().to_pydict() == want
+    assert totals.finish().to_pydict() == want
 
 
 def tables(rows: int) -> tuple[pa.Table, pa.Table]:

@@ -84,9 +84,9 @@ EQUIVALENTS = frozenset(
         # A semi join's output has the left columns only, whichever side it is told.
         _Same(
             _STATE,
-            "JoinState._settle",
-            'return self.join.layout.single("l", new_left[0].table, new_left[1])',
-            "return self.join.layout.single('r', new_left[0].table, new_left[1])",
+            "JoinState._first_matches",
+            'yield from self.join.give_alone("l", new.table, np.flatnonzero(new.settled))',
+            "yield from self.join.give_alone('r', new.table, np.flatnonzero(new.settled))",
         ),
         # Never read unless rows are taken in an order, and then replaced.
         _Same(_STATE, "JoinState.begin", _BEFORES.format(0), _BEFORES.format(1)),

@@ -1,4 +1,4 @@
-"""What is interrupted: calls on a StreamJoin, on running totals, and on the module itself."""
+"""What is interrupted: calls on a StreamJoin, of rows and of totals, and on the module itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pyarrow as pa
 
 import naive
 import thetajoin as tj
-from thetajoin.aggregate.stream import StreamAggregate
 from thetajoin.engine.stream import LateRows
 
 ON, MATCHES = "l.a < r.b AND l.c >= r.d", naive.conj(("a", "<", "b"), ("c", ">=", "d"))
@@ -37,7 +36,7 @@ class Call:
     @property
     def reads_only(self) -> bool:
         """Whether leaving it out, or making it twice, is meant to change nothing."""
-        return self.method in ("snapshot", "result", "stats", "_idle_push")
+        return self.method in ("snapshot", "stats", "_idle_push")
 
     def on(self, operator: Any) -> Any:
         """Make it."""
@@ -205,11 +204,11 @@ def _nearest(direction: str, how: str) -> Scenario:
 def _totals(how: str, name: str) -> Scenario:
     made = steps(19, timed=name == "time")
     make = partial(
-        StreamAggregate, ON, how=how, aggs=TOTALS, group_by="l.a", window=windows()[name][0],
+        tj.StreamJoin, ON, how=how, aggs=TOTALS, group_by="l.a", window=windows()[name][0],
         order_by=("t", "t") if name == "count" else None,
         left_schema=LEFT, right_schema=RIGHT, **RUN,
     )  # fmt: skip
-    calls = calls_of(made, last=("snapshot", "result"))
+    calls = calls_of(made, last=("snapshot", "finish"))
     return Scenario(f"totals-{how}-{name}", make, calls)
 
 

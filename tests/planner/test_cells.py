@@ -21,10 +21,10 @@ import strategies as own
 from strategies import HOWS, SCHEMA_L, SCHEMA_R, ids, naive_ids, table
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.held import HeldJoin
 from thetajoin.engine.parts import OTHER, SIDES
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.spec import JoinSpec
+from thetajoin.engine.tables import HeldJoin
 from thetajoin.errors import DataError
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
 from thetajoin.planner.facets import Sight

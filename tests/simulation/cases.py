@@ -17,7 +17,7 @@ import pyarrow as pa
 import naive
 import thetajoin as tj
 from naive import Predicate, Row
-from thetajoin.aggregate.run import TotalsJoin
+from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError

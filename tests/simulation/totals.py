@@ -14,8 +14,8 @@ import pyarrow as pa
 import naive
 from naive import Pair
 from simulation.cases import plain
-from thetajoin.aggregate.run import TotalsJoin
 from thetajoin.aggregate.spec import AggSpec
+from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.spark.aggregate import TotalsUnit
 from thetajoin.spark.unit_spec import UnitSpec

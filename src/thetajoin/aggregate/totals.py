@@ -204,7 +204,7 @@ class TotalsState(JoinState):
         return iter(())
 
     def give_out(self, output: list[pa.RecordBatch]) -> pa.Table:
-        """The totals, as they are now, of the groups that have changed since this was last asked."""
+        """The totals so far of the groups that have changed since they were last given out."""
         table = result(_with_groups_of(self.totals, self.changed))
         self.changed = State.nothing(self._query.aggregates)
         return table

@@ -60,16 +60,15 @@ class Held(Protocol):
 
 
 class Kind(Protocol):
-    """A kind of call, compiled for two schemas.
-
-    join: its condition, keys and clock. schema: the columns of what it gives out.
-    """
+    """A kind of call, compiled for two schemas."""
 
     @property
-    def join(self) -> CompiledJoin: ...
+    def join(self) -> CompiledJoin:
+        """Its condition, keys and clock."""
 
     @property
-    def schema(self) -> pa.Schema: ...
+    def schema(self) -> pa.Schema:
+        """The columns of what it gives out."""
 
     def new_state(self, share: Share | None = None) -> JoinState:
         """What is kept of two streams, and gives out what comes of them."""

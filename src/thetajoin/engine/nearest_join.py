@@ -206,7 +206,7 @@ class NearestState(JoinState):
         yield from self.commit(step)
 
     def _release(self, instant: int | None) -> Iterator[pa.RecordBatch]:
-        """What is known of the left rows that need wait no longer; all of them at the end (None)."""
+        """The nearest rows of left rows that need wait no longer; at the end (None) of all."""
         finder = NearestFinder(self.join, self.stores["r"].blocks())
         marks: dict[object, Flags] = {}
         for block in self.stores["l"].blocks():

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from thetajoin.aggregate.run import TotalsJoin
 from thetajoin.aggregate.state import result
+from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.memory import Size
 from thetajoin.engine.spec import JoinSpec

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.nearest_state import new_state
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.share import Share
 from thetajoin.errors import OptionError
@@ -150,7 +149,7 @@ def _run(
 ) -> tuple[int, int, float, float, int]:
     """Rows, pairs, seconds, index bytes a row and pairs tried, of a join of new with held."""
     given = {side: batches[side].slice(0, most) for side in SIDES}
-    state = new_state(join)
+    state = join.new_state()
     half = {side: given[side].num_rows // 2 for side in SIDES}
     first = [given[side].slice(0, half[side]) for side in SIDES]
     rest = [given[side].slice(half[side]) for side in SIDES]

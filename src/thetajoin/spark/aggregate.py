@@ -16,8 +16,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from thetajoin.aggregate.run import Aggregator, TotalsJoin
+from thetajoin.aggregate.run import Aggregator
 from thetajoin.aggregate.spec import AggSpec
+from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.engine.parts import Side
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
@@ -69,7 +70,7 @@ class TotalsUnit(JoinUnit):
         return TotalsJoin(spec.join, spec.schema("left"), spec.schema("right")).aggregates
 
     def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
-        totals = Aggregator(state, self._aggregates).totals(step)
+        totals = Aggregator(state.join, self._aggregates).totals(step)
         state.commit(step, pairs=int(totals.pairs.sum()))
         batch = partial_batch(totals)
         if batch.num_rows:

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType
 
-from thetajoin.aggregate.run import TotalsJoin
 from thetajoin.aggregate.state import State, merge
+from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.batch.tables import contiguous
 from thetajoin.errors import DataError, OptionError
 from thetajoin.ipc import from_ipc

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from thetajoin.aggregate.groups import DENSE
 from thetajoin.aggregate.nearest import listed_totals
 from thetajoin.aggregate.rows import row_totals
-from thetajoin.aggregate.run import TotalsJoin
 from thetajoin.aggregate.spec import AggSpec, parse_aggregates
 from thetajoin.aggregate.state import State, merge
+from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.batch.tables import contiguous
 from thetajoin.engine.intake import storage_schema, stored
 from thetajoin.engine.parts import Side

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.aggregate.run import Aggregator, TotalsJoin
+from thetajoin.aggregate.totals import TotalsBeside, TotalsJoin
 from thetajoin.batch.tables import contiguous
 from thetajoin.engine.block import empty_batch
+from thetajoin.engine.compiled import Beside
 from thetajoin.engine.parts import Side
-from thetajoin.engine.static import StaticJoin
 from thetajoin.errors import DataError
 from thetajoin.limits import limits
 from thetajoin.spark.partials import partial_batch
@@ -53,8 +53,8 @@ def static_join(df: Any, table: Any, spec: UnitSpec, streaming: Side, output: An
     """Join the stream `df` with the DataFrame `table`, which is read once, now."""
     mine, other = ("left", "right") if streaming == "l" else ("right", "left")
 
-    def made(rows: pa.RecordBatch) -> StaticJoin:
-        return StaticJoin(spec.compile(), streaming, rows)
+    def made(rows: pa.RecordBatch) -> Beside:
+        return spec.compile().put_beside(streaming, rows)
 
     schema = spec.schema(other)
     sent = _sent(table, schema, made)
@@ -74,16 +74,15 @@ def static_totals(
     schemas = query.left_schema, query.right_schema
     mine, other = schemas if streaming == "l" else schemas[::-1]
 
-    def made(rows: pa.RecordBatch) -> tuple[Aggregator, StaticJoin]:
-        aggregator = query.aggregator()
-        return aggregator, StaticJoin(aggregator.join, streaming, rows)
+    def made(rows: pa.RecordBatch) -> TotalsBeside:
+        return query.put_beside(streaming, rows)
 
     sent = _sent(table, other, made)
 
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        aggregator, join = _built(label, lambda: made(sent.batch(other)))
+        beside = _built(label, lambda: made(sent.batch(other)))
         for batch in batches:
-            totals = partial_batch(aggregator.run_with(join, _conformed(batch, mine)))
+            totals = partial_batch(beside.add_up(_conformed(batch, mine)))
             if totals.num_rows:
                 yield totals
 

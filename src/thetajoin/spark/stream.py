@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.compiled import compile_join as compile_schemas
 from thetajoin.engine.spec import JoinSpec, check_window
 from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
 from thetajoin.planner.route_plan import DEFAULT_UNITS, Routing, check_units, choose_route
@@ -102,7 +103,7 @@ def refuse_change_feeds(left: Any, right: Any, join: CompiledJoin) -> None:
 def compile_join(spec: JoinSpec, left: Any, right: Any) -> CompiledJoin:
     """The join of two DataFrames; refuses what is wrong."""
     check_has_order(spec.window, spec.order_by)
-    return CompiledJoin(spec, arrow_schema(left), arrow_schema(right))
+    return compile_schemas(spec, arrow_schema(left), arrow_schema(right))
 
 
 def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: StructType) -> Any:

@@ -157,8 +157,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             right, homes_right = self._unpacked(state, blobs, 1)
         loaded.received = left.num_rows + (0 if self._spec.join.self_join else right.num_rows)
         if loaded.received:
-            placed_before = unit < self._spec.older_places
-            step = state.begin(left, right, homes=(homes, homes_right), store=not placed_before)
+            state.homes = {"l": homes, "r": homes_right}
+            step = state.begin(left, right)
             del left, right  # the step has what it needs of them
             # The state store's socket is idle while the units probe: write the rows meanwhile.
             writer = threading.Thread(target=self._write_rows, args=(loaded, step.blocks))
@@ -203,7 +203,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
 
     def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
         """What the new rows cause; they are stored when it is exhausted."""
-        return state.pairs(step)
+        return state.carry_out(step)
 
     def _schema(self) -> pa.Schema | None:
         """The columns of what is given out, where they are not the join's own."""

@@ -10,9 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.compiled import CompiledJoin, compile_join
 from thetajoin.engine.intake import storage_schema
-from thetajoin.engine.nearest_state import new_state
 from thetajoin.engine.share import Share
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
@@ -203,13 +202,13 @@ class UnitSpec:
             given["index"] = PO_JOIN
         options = given | {"merge": "inline", "head_rows": 0}
         spec = replace(self.listing, options=options)
-        return CompiledJoin(spec, self.schema("left"), self.schema("right"))
+        return compile_join(spec, self.schema("left"), self.schema("right"))
 
     def state(self, unit: int) -> JoinState:
         """An empty join with this unit's share: of all that it is sent, or of all rows."""
         join = compiled_of(self)
         share = Share() if self.routing.meets else Share.of(join.keeps, unit, self.units)
-        return new_state(join, share)
+        return join.new_state(replace(share, stores=unit >= self.older_places))
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from thetajoin.engine.compiled import Beside
 from thetajoin.engine.parts import OTHER, Side
-from thetajoin.engine.static import StaticJoin
 from thetajoin.spark.remembered import Remembered
 from thetajoin.spark.tables.inputs import Inputs
 from thetajoin.spark.tables.table import Whole
@@ -17,7 +17,7 @@ from thetajoin.spark.unit_spec import UnitSpec, compiled_of
 
 # Rows that probe at once: the more there are, the fewer passes over the small table's keys.
 PROBE_ROWS = 1 << 20
-_BUILT: Remembered[StaticJoin] = Remembered(4)
+_BUILT: Remembered[Beside] = Remembered(4)
 
 
 def broadcast_join(
@@ -35,7 +35,7 @@ def broadcast_join(
     return inputs.tables[streaming].mapped(_prober(spec, streaming, whole, shown), output)
 
 
-def _built(label: str, make: Callable[[], StaticJoin]) -> StaticJoin:
+def _built(label: str, make: Callable[[], Beside]) -> Beside:
     # A function of this module's, which a task finds by its name: its memory is the worker's own.
     return _BUILT.made(label, make)
 
@@ -46,9 +46,9 @@ def _prober(
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         compiled = compiled_of(spec)
 
-        def made() -> StaticJoin:
+        def made() -> Beside:
             rows = whole.batch(compiled.given[OTHER[streaming]])
-            return StaticJoin(compiled, streaming, rows)
+            return compiled.put_beside(streaming, rows)
 
         join = _built(spec.label, made)
         for chunk in chunks(batches, compiled.given[streaming], PROBE_ROWS):

@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 
 from thetajoin.engine.block import empty_batch
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.held import HeldJoin, Singles
-from thetajoin.engine.nearest_state import HeldNearest
 from thetajoin.engine.parts import OTHER, Side
+from thetajoin.engine.tables import Singles
 from thetajoin.ipc import batches_from_ipc
 from thetajoin.limits import limits
 from thetajoin.spark.tables.worker import chunks
@@ -107,12 +106,7 @@ def _run(
     total = sum(rows.num_rows for rows in kept)
     tables = list(chunks(kept, schema, total + 1, limits.held_bytes)) or [empty_batch(schema)]
     del kept
-    joins: list[HeldJoin | HeldNearest] = [
-        HeldJoin(compiled, job.held, rows, pairs=job.pairs, singles=job.singles)
-        if compiled.near_key is None
-        else HeldNearest(compiled, rows)
-        for rows in tables
-    ]
+    joins = [compiled.hold(job.held, rows, pairs=job.pairs, singles=job.singles) for rows in tables]
     del tables
 
     def streamed() -> Iterator[pa.RecordBatch]:

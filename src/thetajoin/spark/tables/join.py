@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.held import Singles
 from thetajoin.engine.layout import How, preserves
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.spec import JoinSpec
+from thetajoin.engine.tables import Singles
 from thetajoin.errors import OptionError, warn_user
 from thetajoin.limits import limits
 from thetajoin.paper_options import spark_partitionings
