@@ -174,16 +174,16 @@ def test_bad_windows(arguments, message):
 
 def test_left_rows_are_keyed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """When they come, and not again when they come out, but where their keys were not kept."""
-    from thetajoin.engine import nearest_state
+    from thetajoin.engine import nearest_join
 
     made = []
-    real = nearest_state.make_batch
+    real = nearest_join.make_batch
 
     def counted(table, *rest):
         made.append(table.num_rows)
         return real(table, *rest)
 
-    monkeypatch.setattr(nearest_state, "make_batch", counted)
+    monkeypatch.setattr(nearest_join, "make_batch", counted)
     window = tj.TimeWindow(10, time=("t", "u"))
     schemas = {"left_schema": pa.schema(LEFT), "right_schema": pa.schema(RIGHT)}
     stream = tj.StreamJoin.nearest(key=("t", "u"), by="k", window=window, **schemas)
