@@ -62,7 +62,7 @@ def names_of(part: Part, pair: Equal) -> tuple[str, str]:
 
 
 def _keyed(join: CompiledJoin, rows: pa.RecordBatch, side: Side) -> tuple[PartRows, ...]:
-    return make_batch(join.taken_in(rows, side), side, join.parts, []).parts
+    return make_batch(join.take_in(rows, side), side, join.parts, []).parts
 
 
 def _whole_rows(rows: pa.RecordBatch, which: Int32 | None = None) -> UInt64:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from thetajoin.batch.keys import float_values
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.intake import all_taken_in
+from thetajoin.engine.intake import take_all_in
 from thetajoin.engine.layout import How, parse_how
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import PartRows, make_batch
@@ -72,7 +72,7 @@ def routing(
     'ranges'
     """
     check_units(units)
-    rows = all_taken_in({"left": sample_left, "right": sample_right})
+    rows = take_all_in({"left": sample_left, "right": sample_right})
     left, right = rows["left"], rows["right"]
     join = CompiledJoin(JoinSpec(on, parse_how(how)), left.schema, right.schema)
     for name, sample in rows.items():
@@ -86,7 +86,7 @@ def routing(
 
 def _made(join: CompiledJoin, samples: dict[Side, pa.RecordBatch], units: int) -> Routing:
     keyed: Samples = {
-        side: make_batch(join.taken_in(rows, side), side, join.parts, []).parts
+        side: make_batch(join.take_in(rows, side), side, join.parts, []).parts
         for side, rows in samples.items()
     }
     plain = choose_route(join, units)

@@ -34,7 +34,7 @@ def too_large(
     and aggregates can do that. None where neither tells: the samples know nothing of a window, or
     of a residual that each pair must be asked for.
     """
-    if spec.nearest is not None or spec.how in ("semi", "anti"):
+    if spec.aggs is not None or spec.nearest is not None or spec.how in ("semi", "anti"):
         return None
     plan = make_plan(compiled, left, right)
     if isinstance(compiled.window, FullHistory) and not any(part.residual for part in plan.parts):

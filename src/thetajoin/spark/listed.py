@@ -60,7 +60,7 @@ def _taken_in(
 ) -> pa.RecordBatch:
     """A side's columns of listed rows, as the engine keeps them."""
     named = pa.Table.from_batches([batch]).rename_columns(schema.names)
-    return query.join.taken_in(contiguous(named.cast(schema), "joined"), side)
+    return query.join.take_in(contiguous(named.cast(schema), "joined"), side)
 
 
 def grouped_rows(df: Any, group_by: Mapping[str, str], aggs: Mapping[str, str]) -> Any:
