@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -80,7 +80,7 @@ class JoinSpec:
                 )
         else:
             kind = parse_how(how) if nearest is None else nearest_how(how)
-            if group_by:
+            if not isinstance(group_by, str | Sequence | Mapping) or group_by:
                 raise OptionError(
                     f"group_by={group_by!r} goes with aggs, such as aggs={{'n': 'count(*)'}}"
                 )
