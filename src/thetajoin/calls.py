@@ -8,22 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
 from thetajoin.engine.compiled import CompiledJoin, compile_call
-from thetajoin.engine.intake import take_all_in, take_in
-from thetajoin.engine.memory import Size, fitting
-from thetajoin.engine.serial import SerialIterator
+from thetajoin.engine.machine import Size, fitting
+from thetajoin.engine.rows import take_all_in, take_in
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import SchemaError, enough_memory
+from thetajoin.kernels.threads import new_lock
 
 if TYPE_CHECKING:
     from thetajoin.planner.aggregates import AggPlan
     from thetajoin.planner.plan import Plan
 
+T = TypeVar("T")
 SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
 
 
@@ -69,6 +70,22 @@ def open_join(left: Any, right: Any, spec: JoinSpec) -> tuple[pa.Schema, Iterato
     batches = take_both_in(left, right, spec)
     call = compile_call(spec, *(batch.schema for batch in batches))
     return call.schema, SerialIterator(_take_pieces(call.join_tables(*batches)))
+
+
+class SerialIterator(Iterator[T]):
+    """An iterator that several threads may take from: each item goes to one of them.
+
+    >>> next(SerialIterator(iter([1, 2])))
+    1
+    """
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._items = items
+        self._lock = new_lock(self)
+
+    def __next__(self) -> T:
+        with self._lock:
+            return next(self._items)
 
 
 def _take_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,15 +13,14 @@ from thetajoin.api import join
 from thetajoin.batch.keys import Int64
 from thetajoin.batch.tables import Frame, from_table, kind_of
 from thetajoin.calls import SMALLER, is_spark
-from thetajoin.engine.intake import Ordering, take_all_in
 from thetajoin.engine.parts import compare_columns
+from thetajoin.engine.rows import Ordering, take_all_in
 from thetajoin.engine.spec import check_window
 from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.planner.join_order import Estimate, Step, order_joins, qualified
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.predicate.condition import conjuncts
-from thetajoin.window.counted import first_seen, hidden, last_seeing, sees
-from thetajoin.window.many_windows import between, pair_window
+from thetajoin.window.many_inputs import between, first_seen, hidden, last_seeing, pair_window, sees
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
 
 # A column that only a cross join has.
@@ -225,7 +224,7 @@ def _orders(order_by: Any, schemas: Mapping[str, pa.Schema]) -> dict[str, str] |
 def _numbers(
     batches: Mapping[str, pa.RecordBatch], window: CountWindow, orders: dict[str, str] | None
 ) -> dict[str, dict[str, Int64]]:
-    """What the rows of each input carry (see `thetajoin.window.counted`), as the rows are."""
+    """What the rows of each input carry (see `thetajoin.window.many_inputs`), as the rows are."""
     found: dict[str, dict[str, Int64]] = {name: {} for name in batches}
     for (i, x), (j, y) in combinations(enumerate(batches), 2):
         pair = None

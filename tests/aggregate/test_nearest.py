@@ -86,7 +86,7 @@ def test_groups_of_both_sides(left, right, k):
 
 
 def test_more_pairs_than_are_added_at_once(monkeypatch):
-    monkeypatch.setattr("thetajoin.aggregate.nearest.CHUNK", 7)
+    monkeypatch.setattr("thetajoin.aggregate.rows.CHUNK", 7)
     left = [{"lid": i, "a": i % 11, "c": i % 5} for i in range(60)]
     right = [{"rid": i, "b": i % 13, "d": i % 4} for i in range(40)]
     near = Near(("a", "b"), "nearest", None, 3, "all")

@@ -18,9 +18,9 @@ from strategies import asked, assert_same_groups, chosen, table
 from thetajoin.aggregate.run import Aggregator
 from thetajoin.aggregate.state import merge, result
 from thetajoin.aggregate.totals import TotalsJoin
-from thetajoin.engine.share import Share
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
+from thetajoin.engine.step import Share
 
 SCHEMA = {"id": pa.int64(), "a": pa.int64(), "c": pa.int64(), "x": pa.float64(), "t": pa.int64()}
 ROWS = own.rows(

@@ -20,7 +20,7 @@ import strategies as own
 import thetajoin as tj
 from strategies import Condition, all_ids, ids, naive_ids
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN
-from thetajoin.engine.bands import Distance
+from thetajoin.engine.parts import Distance
 from thetajoin.index.interval import interval_of
 from thetajoin.papers.catalog import NAMES
 from thetajoin.planner.facets import Bound

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import thetajoin as tj
-from thetajoin.engine import memory
+from thetajoin.engine import machine as here
 from thetajoin.limits import changed
 from thetajoin.planner import size
 
@@ -43,7 +43,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
     def with_memory(room: int | None) -> Machine:
         made = Machine(room)
-        monkeypatch.setattr(memory, "available_memory", made.free)
+        monkeypatch.setattr(here, "available_memory", made.free)
         return made
 
     with changed(large_result=1000):
@@ -89,7 +89,7 @@ def test_a_window_is_counted_too(machine: Any) -> None:
 
 def test_what_cannot_be_told_before_stops_on_the_way(machine: Any) -> None:
     free = machine(None)
-    result = memory.fitting((b for b in tj.join_batches(TABLE, TABLE, ON, **SMALL)), "no")
+    result = here.fitting((b for b in tj.join_batches(TABLE, TABLE, ON, **SMALL)), "no")
     free.room = PAIRS * WIDTH // 2
     got = 0
     with pytest.raises(tj.ThetaJoinError, match="the result has more than") as caught:  # noqa: PT012
@@ -192,7 +192,7 @@ def test_sql_tells_how_many_rows_beforehand(machine: Any) -> None:
 
 
 def test_an_ordinary_join_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda: pytest.fail("asked"))
+    monkeypatch.setattr(here, "available_memory", lambda: pytest.fail("asked"))
     assert tj.join(TABLE.slice(0, 500), TABLE, ON).num_rows > 1_000_000
 
 
@@ -217,7 +217,7 @@ def test_dictionaries_that_batches_share_count_once() -> None:
     values = pa.array(["a long text of a category " * 10])
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 100, pa.int8()), values)
     batch = pa.RecordBatch.from_arrays([column, pa.array(range(100))], names=["c", "x"])
-    assert memory._bytes(batch) == 100 + 800
+    assert here._bytes(batch) == 100 + 800
 
 
 # --- what the machine says -----------------------------------------------------------------------
@@ -226,28 +226,28 @@ def test_dictionaries_that_batches_share_count_once() -> None:
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("MEMORY", "GROUPS", "MOUNT"):
-        monkeypatch.setattr(memory, name, tmp_path / name)
+        monkeypatch.setattr(here, name, tmp_path / name)
     (tmp_path / "MOUNT").mkdir()
     return tmp_path
 
 
 def group(folder: Path, limit: str, used: int, idle: int, *, new: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    names = memory._NEW if new else memory._OLD
+    names = here._NEW if new else here._OLD
     (folder / names[0]).write_text(f"{limit}\n")
     (folder / names[1]).write_text(f"{used}\n")
     (folder / "memory.stat").write_text(f"anon 5\n{names[2]} {idle}\nfile 7\n")
 
 
 def test_no_files_as_on_macos(files: Path) -> None:
-    assert memory.available_memory() is None
+    assert here.available_memory() is None
 
 
 def test_the_machines_memory(files: Path) -> None:
     (files / "MEMORY").write_text("MemTotal: 9000 kB\nMemAvailable:   2000 kB\n")
-    assert memory.available_memory() == 2000 * 1024
+    assert here.available_memory() == 2000 * 1024
     (files / "MEMORY").write_text("nonsense\n")
-    assert memory.available_memory() is None
+    assert here.available_memory() is None
 
 
 @pytest.mark.parametrize("new", [True, False])
@@ -259,15 +259,15 @@ def test_a_containers_limit(files: Path, new: bool, place: str) -> None:
     )
     root = files / "MOUNT" / ("" if new else "memory")
     group(root / place, "1000000", 600_000, 50_000, new=new)
-    assert memory.available_memory() == 450_000
+    assert here.available_memory() == 450_000
     group(root / place, "max" if new else str(2**63 - 4096), 600_000, 50_000, new=new)
-    assert memory.available_memory() == 2000 * 1024
+    assert here.available_memory() == 2000 * 1024
     group(root / place, "100", 600_000, 0, new=new)
-    assert memory.available_memory() == 0
+    assert here.available_memory() == 0
 
 
 def test_this_machine() -> None:
-    found = memory.available_memory()
+    found = here.available_memory()
     assert found is None or found > 1 << 20
 
 

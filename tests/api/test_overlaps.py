@@ -13,7 +13,7 @@ import naive
 import strategies as own
 import thetajoin as tj
 from strategies import HOWS, ids, left_rows, left_table, naive_ids, right_rows, right_table
-from thetajoin.engine import overlaps
+from thetajoin.engine import tables
 
 STRICT = list(itertools.product(("<", "<="), (">", ">=")))
 
@@ -44,11 +44,11 @@ def test_overlaps(first, second, left, right, keyed, how, straight):
             if row[start] is not None and row[end] is not None and row[start] > row[end]:
                 row[start], row[end] = row[end], row[start]
     on, pred = conditions(first, second, keyed)
-    most, overlaps.MOST_REVERSED = overlaps.MOST_REVERSED, 1.0
+    most, tables.MOST_REVERSED = tables.MOST_REVERSED, 1.0
     try:
         got = tj.join(left_table(left), right_table(right), on, how=how)
     finally:
-        overlaps.MOST_REVERSED = most
+        tables.MOST_REVERSED = most
     assert ids(got) == naive_ids(naive.naive_join(left, right, pred, how=how))
 
 

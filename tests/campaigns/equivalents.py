@@ -15,7 +15,7 @@ class _Same(NamedTuple):
     after: str
 
 
-_CHAIN, _MANY = "src/thetajoin/window/chain.py", "src/thetajoin/window/many_windows.py"
+_CHAIN, _MANY = "src/thetajoin/engine/store.py", "src/thetajoin/window/many_inputs.py"
 _ARRIVALS, _INTERVAL = "src/thetajoin/index/probe.py", "src/thetajoin/index/interval.py"
 _STARTS = "starts = np.flatnonzero(np.diff(numbers, prepend={}) != 1)"
 _SMALL, _TABLE = "if {}:", "table = np.empty(high - low + {}, np.int64)"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import thetajoin as tj
-from thetajoin.engine.bands import FloatBand, whole_bounds
+from thetajoin.engine.parts import FloatBand, whole_bounds
 from thetajoin.predicate import Difference
 
 COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}

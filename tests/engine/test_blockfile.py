@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from thetajoin.engine.block import Block
-from thetajoin.engine.blockfile import DamagedError, read_block, write_block
+from thetajoin.engine.block import Block, DamagedError, read_block, write_block
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState

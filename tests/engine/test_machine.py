@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from thetajoin.engine import machine
-from thetajoin.engine.options import Options
+from thetajoin.engine.spec import Options
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import thetajoin as tj
 from thetajoin.engine import joiner
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.share import SAMPLED, Share, _middle, _spread, in_range
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
+from thetajoin.engine.step import SAMPLED, Share, _middle, _spread, in_range
 from thetajoin.index.interval import Interval
 from thetajoin.limits import limits
 

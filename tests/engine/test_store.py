@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import thetajoin as tj
 from thetajoin.engine import block as blocks
 from thetajoin.engine import store as stores
+from thetajoin.engine.store import FANOUT, SEGMENTS, next_merge
 from thetajoin.limits import limits
-from thetajoin.window.chain import FANOUT, SEGMENTS, next_merge
 
 Q1 = "l.a < r.a AND l.b > r.b"
 

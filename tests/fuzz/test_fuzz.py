@@ -21,7 +21,7 @@ from fuzz.kinds import BOOL, INT, LONG, STORED, arrow_type, from_array, kind_of,
 from fuzz.meaning import FAILED, Notes, evaluated
 from fuzz.nodes import Node, arithmetic, cast, lit, number
 from fuzz.shrink import shrunk
-from thetajoin.engine import bands, joiner, rows
+from thetajoin.engine import joiner, parts, rows
 from thetajoin.errors import OptionError
 from thetajoin.index import interval
 
@@ -175,7 +175,7 @@ def test_a_band_that_saturates_is_found(monkeypatch):
         ends = None if low is None else held(least, low), None if high is None else held(most, high)
         return interval.Interval(*ends)
 
-    monkeypatch.setattr(bands, "shifted", saturating)
+    monkeypatch.setattr(parts, "shifted", saturating)
 
     def at_the_ends(drawn):
         stored = [v for t in drawn.tables.values() for c in t.columns for v in c.values]

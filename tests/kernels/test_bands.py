@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, encode
-from thetajoin.engine.bands import FloatBand
+from thetajoin.engine.parts import FloatBand
 from thetajoin.kernels.search import KEY_INF, KEY_NEG_INF
 
 NUMBERS = st.one_of(

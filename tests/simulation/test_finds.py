@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from simulation.history import run_history
-from thetajoin.engine.blockfile import DamagedError
+from thetajoin.engine.block import DamagedError
 from thetajoin.engine.parts import SIDES
 from thetajoin.engine.state import JoinState
 from thetajoin.index.probe import Arrivals

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from simulation.disk import Disk, Killed
-from thetajoin.engine import blockfile, compiled
+from thetajoin.engine import block, compiled
 from thetajoin.spark import cache, unit
 
 MEMORY = "_REMEMBERED"
@@ -77,7 +77,7 @@ class World:
         self._patch(unit, set_aside=lambda: None, **{MEMORY: OrderedDict()})
         self._patch(cache, threading=Proxy(threading, Thread=thread), **{TOLD: set()})
         self._patch(cache, os=system, time=clock)
-        self._patch(blockfile, os=system, uuid=names)
+        self._patch(block, os=system, uuid=names)
         # Not under test, and most of the time if left as they are.
         self._patch(unit, pd=Proxy(unit.pd, DataFrame=Frame))
         self._patch(compiled, compile_condition=_compiled, time_difference=_difference)

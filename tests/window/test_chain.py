@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thetajoin.engine.store import FANOUT, LARGEST, SEGMENTS, next_merge
 from thetajoin.limits import limits
-from thetajoin.window.chain import FANOUT, LARGEST, SEGMENTS, next_merge
 
 UNIT = limits.smallest_class
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from thetajoin.errors import WindowError
-from thetajoin.window.many_windows import between, pair_window
+from thetajoin.window.many_inputs import between, pair_window
 from thetajoin.window.windows import TimeWindow
 
 NAMES = ["a", "b", "c"]

@@ -11,19 +11,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from thetajoin.aggregate.groups import DENSE
-from thetajoin.aggregate.pairs import PairTotals
-from thetajoin.aggregate.rows import SideRows
+from thetajoin.aggregate.columns import DENSE
+from thetajoin.aggregate.rows import PairTotals, SideRows
 from thetajoin.aggregate.segment import Refused, Segment
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.aggregate.state import State, merge
 from thetajoin.batch.keys import BytesKey, Int64, Key
 from thetajoin.engine.block import Block, orders_of
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.intake import as_given
 from thetajoin.engine.joiner import See, make_probe, seeing, sort_probes
 from thetajoin.engine.parts import OTHER, Part, Side, View
-from thetajoin.engine.rows import KeyedBatch, PartRows, Rows32
+from thetajoin.engine.rows import KeyedBatch, PartRows, Rows32, as_given
 from thetajoin.engine.state import JoinState
 from thetajoin.engine.step import Meeting, Step
 from thetajoin.index.po_join import Head, PoJoin

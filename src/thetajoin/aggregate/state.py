@@ -10,8 +10,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.aggregate.columns import NONE, doubles, present, ranks_of, whole_words, words_of
-from thetajoin.aggregate.groups import group_rows
+from thetajoin.aggregate.columns import (
+    NONE,
+    doubles,
+    group_rows,
+    present,
+    ranks_of,
+    whole_words,
+    words_of,
+)
 from thetajoin.aggregate.spec import AggSpec, Output
 from thetajoin.batch.keys import Int64
 from thetajoin.errors import DataError

@@ -11,21 +11,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.aggregate.groups import group_rows
-from thetajoin.aggregate.nearest import nearest_totals
+from thetajoin.aggregate.columns import group_rows
+from thetajoin.aggregate.rows import nearest_totals
 from thetajoin.aggregate.run import Aggregator
 from thetajoin.aggregate.spec import AggSpec, parse_aggregates
 from thetajoin.aggregate.state import State, merge, result
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.compiled import CompiledJoin, compile_join
-from thetajoin.engine.intake import conform, storage_schema
 from thetajoin.engine.nearest_join import NearestJoin
-from thetajoin.engine.options import Options
 from thetajoin.engine.parts import SIDES, Side
-from thetajoin.engine.share import Share
-from thetajoin.engine.spec import JoinSpec
+from thetajoin.engine.rows import conform, storage_schema
+from thetajoin.engine.spec import JoinSpec, Options
 from thetajoin.engine.state import JoinState
-from thetajoin.engine.step import Step
+from thetajoin.engine.step import Share, Step
 from thetajoin.engine.tables import StaticJoin
 from thetajoin.errors import OptionError, SnapshotError
 from thetajoin.paper_options import AUTO, PO_JOIN

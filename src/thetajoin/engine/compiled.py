@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine import tables
-from thetajoin.engine.intake import Clock, Ordering, check_schema, conform, storage_schema, stored
 from thetajoin.engine.joiner import Joiner
 from thetajoin.engine.layout import How, Layout, preserves
-from thetajoin.engine.options import Options
 from thetajoin.engine.parts import (
     SIDES,
     NearKey,
@@ -30,15 +28,23 @@ from thetajoin.engine.parts import (
     compile_parts,
     time_difference,
 )
-from thetajoin.engine.rows import KeyedBatch, make_batch
-from thetajoin.engine.share import Share
-from thetajoin.engine.spec import JoinSpec
+from thetajoin.engine.rows import (
+    Clock,
+    KeyedBatch,
+    Ordering,
+    check_schema,
+    conform,
+    make_batch,
+    storage_schema,
+    stored,
+)
+from thetajoin.engine.spec import JoinSpec, Options
 from thetajoin.engine.state import JoinState
-from thetajoin.engine.store import Store, StoreConfig
+from thetajoin.engine.step import Share
+from thetajoin.engine.store import SEGMENTS, Store, StoreConfig
 from thetajoin.errors import SchemaError
 from thetajoin.paper_options import AUTO, PO_JOIN, check_suits, live_store
 from thetajoin.predicate import Comparison, Condition, Difference, compile_condition
-from thetajoin.window.chain import SEGMENTS
 from thetajoin.window.windows import CountWindow, FullHistory
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.engine.block import rows_without_columns
-from thetajoin.engine.intake import as_given
 from thetajoin.engine.parts import Part, Side
+from thetajoin.engine.rows import as_given
 from thetajoin.errors import OptionError, SchemaError, is_text
 from thetajoin.kernels.order import gather
 from thetajoin.predicate.categories import without_categories

@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 from thetajoin.arrays import filled, numbered
 from thetajoin.engine.block import KEYED, Block, Flags, concat_batches, empty_batch
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.intake import Clock, ranks_of
 from thetajoin.engine.layout import How
 from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.neighbours import NearestFinder, Neighbours
 from thetajoin.engine.parts import NearKey, Part, Side, compile_parts
-from thetajoin.engine.rows import KeyedBatch, make_batch
-from thetajoin.engine.share import Share
+from thetajoin.engine.rows import Clock, KeyedBatch, make_batch, ranks_of
 from thetajoin.engine.state import JoinState, mapper_of
-from thetajoin.engine.step import Step
+from thetajoin.engine.step import Share, Step
 from thetajoin.engine.tables import refuse_count_window
 from thetajoin.errors import OptionError
 from thetajoin.index.probe import Arrivals

@@ -22,12 +22,11 @@ from thetajoin.batch.keys import (
     is_bytes_type,
 )
 from thetajoin.engine.block import Block
-from thetajoin.engine.intake import ranks_of
 from thetajoin.engine.joiner import make_probe, satisfying
 from thetajoin.engine.layout import Positions
 from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.parts import View
-from thetajoin.engine.rows import KeyedBatch, PartRows
+from thetajoin.engine.rows import KeyedBatch, PartRows, ranks_of
 from thetajoin.index.nearest import nearest_rows
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.sorted_rows import concat_keys

@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block, Flags, concat_batches, empty_batch
-from thetajoin.engine.intake import as_given
 from thetajoin.engine.parts import OTHER, SIDES, Side
-from thetajoin.engine.rows import KeyedBatch, make_batch
-from thetajoin.engine.share import Share
-from thetajoin.engine.step import Arrival, Sink, Step, copied_marks
+from thetajoin.engine.rows import KeyedBatch, as_given, make_batch
+from thetajoin.engine.step import Arrival, Share, Sink, Step, copied_marks
 from thetajoin.errors import SnapshotError, WindowError
 from thetajoin.index.probe import Arrivals
 from thetajoin.kernels.threads import Mapper, threaded

@@ -1,23 +1,23 @@
-"""StreamJoin: the join of two streams inside one process."""
+"""StreamJoin: the join of two streams inside one process; each call happens whole or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import pyarrow as pa
 
 from thetajoin.engine import snapshot as snapshots
 from thetajoin.engine.compiled import compile_call
-from thetajoin.engine.intake import conform, take_all_in
 from thetajoin.engine.layout import HowName, check_indicator
 from thetajoin.engine.nearest import Nearest, nearest_condition
-from thetajoin.engine.options import Options
 from thetajoin.engine.parts import SIDES
-from thetajoin.engine.restore import read, refusing
-from thetajoin.engine.serial import ForgottenError, atomic, serial
-from thetajoin.engine.spec import JoinSpec, check_window
+from thetajoin.engine.rows import conform, take_all_in
+from thetajoin.engine.snapshot import read, refusing
+from thetajoin.engine.spec import JoinSpec, Options, check_window
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import (
     OptionError,
@@ -28,6 +28,69 @@ from thetajoin.errors import (
 )
 from thetajoin.kernels.threads import new_lock
 from thetajoin.window.windows import TimeWindow, Window
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class _Locked(Protocol):
+    _lock: threading.RLock
+
+
+class _Operator(_Locked, Protocol):
+    # All that calls change: one value, which is replaced and never changed itself.
+    _now: Any
+
+
+L = TypeVar("L", bound=_Locked)
+S = TypeVar("S", bound=_Operator)
+
+
+class ForgottenError(Exception):
+    """A call that fails because of an earlier one, which `now` has forgotten."""
+
+    def __init__(self, now: Any, cause: ThetaJoinError) -> None:
+        super().__init__(str(cause))
+        self.now, self.cause = now, cause
+
+
+def serial(method: Callable[Concatenate[L, P], R]) -> Callable[Concatenate[L, P], R]:
+    """A method that waits until no other such method of the same object runs."""
+
+    @functools.wraps(method)
+    def one_at_a_time(self: L, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock: return method(self, *args, **kwargs)  # noqa: E701  # fmt: skip
+
+    return one_at_a_time
+
+
+def atomic(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """A `serial` method that happens whole or not at all, whatever is raised in it and where.
+
+    It makes what is to become the state aside and assigns that to `_now`. An exception that comes
+    even later, as Ctrl-C may, puts the old value back, which is still as it was.
+    """
+
+    @functools.wraps(method)
+    def whole_or_not(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        before = self._now
+        try:
+            return method(self, *args, **kwargs)
+        except ForgottenError as error:
+            self._now = error.now
+            raise error.cause from None
+        except BaseException:
+            self._now = before
+            raise
+
+    @functools.wraps(method)
+    def one_at_a_time(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        # On one line, as above, so that nothing is interrupted between the result and the caller.
+        with self._lock: return whole_or_not(self, *args, **kwargs)  # noqa: E701  # fmt: skip
+
+    return one_at_a_time
+
 
 LESS = "push fewer rows at a time, or choose a shorter window"
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from thetajoin.engine.bands import Distance, FloatBand
-from thetajoin.engine.parts import OTHER, Part, Side
+from thetajoin.engine.parts import OTHER, Distance, FloatBand, Part, Side
 from thetajoin.predicate.nodes import Call, Cast, Expr, Literal
 
 _ABOVE, _BELOW = ("<", "<="), (">", ">=")  # as in `probe < stored`

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64, Key, mixed
-from thetajoin.engine.bands import Distance, FloatBand
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.parts import OTHER, Part, Side
+from thetajoin.engine.parts import OTHER, Distance, FloatBand, Part, Side
 from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.index.interval import Interval, interval_around, interval_of
 from thetajoin.kernels.hashes import hash_bytes, prefix_bytes

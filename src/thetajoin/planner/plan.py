@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.intake import storage_schema, stored
-from thetajoin.engine.overlaps import Look, looks
 from thetajoin.engine.parts import OTHER, Side
-from thetajoin.engine.rows import make_batch
+from thetajoin.engine.rows import make_batch, storage_schema, stored
+from thetajoin.engine.tables import Look, looks
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.probe import Arrivals, Probe
 from thetajoin.paper_options import explain_index

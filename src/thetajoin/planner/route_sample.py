@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from thetajoin.batch.keys import float_values
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.intake import take_all_in
 from thetajoin.engine.layout import How, parse_how
 from thetajoin.engine.parts import OTHER, SIDES, Side
-from thetajoin.engine.rows import PartRows, make_batch
+from thetajoin.engine.rows import PartRows, make_batch, take_all_in
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import DataError
 from thetajoin.index.interval import Interval

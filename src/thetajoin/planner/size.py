@@ -9,7 +9,7 @@ import pyarrow as pa
 from thetajoin.aggregate.state import result
 from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.memory import Size
+from thetajoin.engine.machine import Size
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.paper_options import AUTO, PO_JOIN
 from thetajoin.planner.aggregates import plan_aggregates

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, SIDES, Side
-from thetajoin.engine.share import Share
+from thetajoin.engine.step import Share
 from thetajoin.errors import OptionError
 from thetajoin.ipc import to_ipc
 from thetajoin.planner.route_plan import choose_route, explain_route

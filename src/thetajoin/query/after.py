@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from thetajoin.aggregate.groups import group_rows
+from thetajoin.aggregate.columns import group_rows
 from thetajoin.aggregate.rows import row_totals
 from thetajoin.aggregate.spec import parse_aggregates
 from thetajoin.aggregate.state import result
@@ -18,7 +18,7 @@ from thetajoin.batch.dtypes import mark_of
 from thetajoin.batch.keys import BytesKey, Int64, encode
 from thetajoin.batch.tables import contiguous, to_batch
 from thetajoin.engine.block import empty_batch
-from thetajoin.engine.memory import fitting
+from thetajoin.engine.machine import fitting
 from thetajoin.limits import limits
 from thetajoin.predicate import Expr
 from thetajoin.predicate.bind import Binder, bind

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.api import is_spark
-from thetajoin.engine.intake import take_in
+from thetajoin.engine.rows import take_in
 from thetajoin.errors import ThetaJoinError, nearest
 from thetajoin.predicate.bind import bind_tree
 from thetajoin.predicate.condition import column_of

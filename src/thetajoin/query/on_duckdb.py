@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from thetajoin.engine.machine import available_cores
-from thetajoin.engine.memory import fitting
+from thetajoin.engine.machine import available_cores, fitting
 from thetajoin.errors import (
     ConditionError,
     DataError,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from thetajoin.api import is_spark
 from thetajoin.batch.files import format_of
 from thetajoin.batch.tables import kind_of, to_batch
-from thetajoin.engine.intake import storage_schema, stored
+from thetajoin.engine.rows import storage_schema, stored
 from thetajoin.errors import OptionError, SchemaError, nearest
 
 

@@ -29,8 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from thetajoin.engine.block import Block
-from thetajoin.engine.blockfile import SUFFIX, DamagedError, read_block, write_block
+from thetajoin.engine.block import SUFFIX, Block, DamagedError, read_block, write_block
 from thetajoin.engine.machine import may_be_alive
 from thetajoin.engine.parts import SIDES
 from thetajoin.engine.state import JoinState

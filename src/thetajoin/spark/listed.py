@@ -10,15 +10,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from thetajoin.aggregate.groups import DENSE
-from thetajoin.aggregate.nearest import listed_totals
-from thetajoin.aggregate.rows import row_totals
+from thetajoin.aggregate.columns import DENSE
+from thetajoin.aggregate.rows import listed_totals, row_totals
 from thetajoin.aggregate.spec import AggSpec, parse_aggregates
 from thetajoin.aggregate.state import State, merge
 from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.batch.tables import contiguous
-from thetajoin.engine.intake import storage_schema, stored
 from thetajoin.engine.parts import Side
+from thetajoin.engine.rows import storage_schema, stored
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.meaning import check_aggregate

@@ -25,7 +25,7 @@ from thetajoin.spark.tables.counted import numbered
 from thetajoin.spark.tables.table import Table
 from thetajoin.spark.tables.worker import chunks, sampled
 from thetajoin.spark.tasks import schema_of
-from thetajoin.window.counted import carried, hidden
+from thetajoin.window.many_inputs import carried, hidden
 from thetajoin.window.windows import CountWindow, Window
 
 SAMPLED = schema_of(input=StringType(), total=LongType(), sample=BinaryType())

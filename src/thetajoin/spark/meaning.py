@@ -18,8 +18,8 @@ import pyarrow.types as t
 from pyspark.sql import types as T
 
 from thetajoin.aggregate.spec import AggSpec
-from thetajoin.engine.intake import storage_schema
 from thetajoin.engine.parts import compare_columns
+from thetajoin.engine.rows import storage_schema
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import ConditionError, SchemaError
 from thetajoin.predicate.condition import ManyScope, Names, Scope, sources_of

@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import SIDES, Side
-from thetajoin.engine.share import Share
+from thetajoin.engine.step import Share
 from thetajoin.errors import OptionError, SnapshotError
 from thetajoin.planner.route_keys import equalities, names_of
 from thetajoin.spark.checkpoint import (

@@ -28,7 +28,7 @@ from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.state import Counters, JoinState
 from thetajoin.engine.step import Step
-from thetajoin.engine.store import Store
+from thetajoin.engine.store import Store, fitting_rows, next_merge
 from thetajoin.errors import ResourceError
 from thetajoin.index.probe import Arrivals
 from thetajoin.limits import limits
@@ -50,7 +50,6 @@ from thetajoin.spark.unit_rows import (
     versions,
 )
 from thetajoin.spark.unit_spec import UnitSpec
-from thetajoin.window.chain import fitting_rows, next_merge
 from thetajoin.window.windows import TimeWindow
 
 METRICS = "__thetajoin_metrics"

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from thetajoin.engine.block import Block
 from thetajoin.engine.parts import Side
+from thetajoin.engine.store import fitting_rows
 from thetajoin.errors import SnapshotError
 from thetajoin.index.probe import Arrivals
 from thetajoin.ipc import batch_from_ipc, to_ipc
 from thetajoin.limits import limits
-from thetajoin.window.chain import fitting_rows
 
 ARRIVALS = b"thetajoin.arrivals"
 # Changes when state written by an older version can no longer be read.

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from thetajoin.engine.compiled import CompiledJoin, compile_join
-from thetajoin.engine.intake import storage_schema
-from thetajoin.engine.share import Share
+from thetajoin.engine.rows import storage_schema
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
+from thetajoin.engine.step import Share
 from thetajoin.errors import OptionError, SnapshotError, ThetaJoinError
 from thetajoin.ipc import schema_from_bytes, schema_to_bytes
 from thetajoin.paper_options import AUTO, PO_JOIN

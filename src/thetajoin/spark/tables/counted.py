@@ -13,7 +13,7 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from thetajoin.spark.columns import by_position, tie_breakers
-from thetajoin.window.counted import MOST, carried
+from thetajoin.window.many_inputs import MOST, carried
 from thetajoin.window.windows import CountWindow
 
 
@@ -59,7 +59,7 @@ def numbered(
 
 
 def _number(name: str, index: Any, before: Sequence[Any], window: CountWindow) -> Any:
-    """One of the numbers, as `thetajoin.window.counted` defines it."""
+    """One of the numbers, as `thetajoin.window.many_inputs` defines it."""
     size, slide = min(window.size, MOST), min(window.slide, MOST)
     kind, _, other = name.partition("_")
     if kind == "index":

@@ -13,7 +13,7 @@ from thetajoin.engine.spec import JoinSpec
 from thetajoin.predicate import condition_text
 from thetajoin.spark.tables.counted import numbered
 from thetajoin.spark.tables.table import Table
-from thetajoin.window.counted import carried, hidden, sees
+from thetajoin.window.many_inputs import carried, hidden, sees
 from thetajoin.window.windows import CountWindow, FullHistory
 
 
