@@ -1,8 +1,8 @@
 """One side's stored rows: a head that grows and a chain of segments, dropped whole.
 
 SPO-Join merges at each slide and PanJoin keeps a fixed number of sub-windows. Here neighbours of
-one size class are merged once there are `FANOUT` of them. A row moves a few times in its life, and a
-window has about ``SEGMENTS + 2 * FANOUT`` segments, however large it and the batches are.
+one size class are merged once there are `FANOUT` of them. A row moves a few times in its life, and
+a window has about ``SEGMENTS + 2 * FANOUT`` segments, however large it and the batches are.
 """
 
 from __future__ import annotations
