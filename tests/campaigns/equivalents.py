@@ -80,11 +80,11 @@ EQUIVALENTS = frozenset(
             "if (side != 'l') or not self.join.spec.self_join:",
         ),
         # Blocks are in order of arrival: those after the first that stays have nothing to give.
-        _Same(_STATE, "JoinState._leave_count_window", "break", "pass"),
+        _Same(_STATE, "JoinState._expire_by_count", "break", "pass"),
         # A semi join's output has the left columns only, whichever side it is told.
         _Same(
             _STATE,
-            "JoinState._first_matches",
+            "JoinState._give_first_matches",
             'yield from self.join.give_alone("l", new.table, np.flatnonzero(new.settled))',
             "yield from self.join.give_alone('r', new.table, np.flatnonzero(new.settled))",
         ),

@@ -111,7 +111,7 @@ def _float_pieces(values: NDArray[np.float64], rows: int) -> list[Piece] | None:
     return [*pieces, *(Piece(cut[at], lowest + at * bits) for at in range(count))]
 
 
-def ranks_of(array: pa.Array, *, largest: bool) -> tuple[Int64, Int64]:
+def rank_values(array: pa.Array, *, largest: bool) -> tuple[Int64, Int64]:
     """Each row's rank, the best first, and the rows by rank; NULL has the rank `NONE`."""
     rows = np.flatnonzero(present(array))
     keys = encode(array.drop_null())

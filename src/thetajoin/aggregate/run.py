@@ -21,7 +21,7 @@ from thetajoin.engine.block import Block, orders_of
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.joiner import See, make_probe, seeing, sort_probes
 from thetajoin.engine.parts import OTHER, Part, Side, View
-from thetajoin.engine.rows import KeyedBatch, PartRows, Rows32, as_given
+from thetajoin.engine.rows import KeyedBatch, PartRows, Rows32, cast_back
 from thetajoin.engine.state import JoinState
 from thetajoin.engine.step import Meeting, Step
 from thetajoin.index.po_join import Head, PoJoin
@@ -54,7 +54,7 @@ class Asking:
     @staticmethod
     def of(rows: SideRows, view: View, keyed: PartRows) -> Asking:
         """The rows that have keys, in an order that suits the index."""
-        keyed = _sorted(view, keyed)
+        keyed = _sort_rows(view, keyed)
         codes = gather(rows.grouping.codes, keyed.rows)
         return Asking(rows, keyed.rows, make_probe(view, keyed, None), codes)
 
@@ -84,7 +84,7 @@ class Aggregator:
     def __init__(self, join: CompiledJoin, spec: AggSpec) -> None:
         self.join, self.spec = join, spec
         self.group_sides = {side for group in spec.groups for side in group.expr.sides()}
-        self.needs_pairs = _across(spec)
+        self.needs_pairs = _find_across(spec)
         self._states: list[State] = []
         self._left: LeftGroups | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -96,7 +96,7 @@ class Aggregator:
     def run(self, left: pa.RecordBatch, right: pa.RecordBatch) -> State:
         """The totals of two tables' matches; nothing will follow."""
         state, found = JoinState(self.join), State.nothing(self.spec)
-        for both in self._pieces(left) or [(left, right)]:
+        for both in self._cut_pieces(left) or [(left, right)]:
             step = state.begin(*both, last=True)
             found = merge([found, self.totals(step)])
             state.commit(step)
@@ -124,7 +124,9 @@ class Aggregator:
             self._left = None
         return merge(states)
 
-    def _pieces(self, rows: pa.RecordBatch) -> list[tuple[pa.RecordBatch, pa.RecordBatch]] | None:
+    def _cut_pieces(
+        self, rows: pa.RecordBatch
+    ) -> list[tuple[pa.RecordBatch, pa.RecordBatch]] | None:
         """The rows of a self-join in order and in pieces that fit into its count window.
 
         The rows of such a piece see each other, and few different ranges of the rows before it, so
@@ -143,7 +145,7 @@ class Aggregator:
         ordered = rows
         if order is not None:
             columns = [column.take(pa.array(order)) for column in kept.columns]
-            given = [as_given(c, f.type) for c, f in zip(columns, rows.schema, strict=True)]
+            given = [cast_back(c, f.type) for c, f in zip(columns, rows.schema, strict=True)]
             ordered = pa.RecordBatch.from_arrays(given, schema=rows.schema)
         pieces = [ordered.slice(at, size) for at in range(0, ordered.num_rows, size)]
         return [(piece, piece) for piece in pieces]
@@ -169,13 +171,13 @@ class Aggregator:
                 elif part.residual is not None:
                     refused = Refused(f"{part.residual} is decided by the pair")
                 elif len(self.group_sides) == 2:
-                    refused = self._both(at, part, rows, batch, block, see)
+                    refused = self._ask_by_group(at, part, rows, batch, block, see)
                 elif OTHER[side] in self.group_sides:
-                    answering = answering or self._new(at, part, batch, side)
-                    refused = self._turned(at, part, rows, answering, block, see)
+                    answering = answering or self._index_batch(at, part, batch, side)
+                    refused = self._ask_stored(at, part, rows, answering, block, see)
                 else:
                     state = state or rows.state()
-                    target = self._stored(at, part, block, OTHER[side])
+                    target = self._index_block(at, part, block, OTHER[side])
                     view = part.views[OTHER[side]]
                     asking = asking or Asking.of(rows, view, batch.parts[at]).seeing(see)
                     refused = self._ask(asking, state, target)
@@ -183,7 +185,7 @@ class Aggregator:
                     self.asked += 1
                 else:
                     self.listed[refused.why] = self.listed.get(refused.why, 0) + 1
-                    self._list(at, part, rows, batch, block, see)
+                    self._list_pairs(at, part, rows, batch, block, see)
         if state is not None and (self._left is None or state is not self._left.state):
             few = 2 * np.count_nonzero(state.pairs) < state.size
             self._states.append(state.seen() if few else state)
@@ -200,25 +202,25 @@ class Aggregator:
             state.add_rows(rows.grouping.codes, times, rows.arrays())
         return None
 
-    def _turned(
+    def _ask_stored(
         self, at: int, part: Part, rows: SideRows, target: Segment, block: Block, see: See | None
     ) -> Refused | None:
         """The stored rows have the groups: they ask, and the new rows answer."""
-        asking = self._block_asking(at, part, block, OTHER[rows.side])
+        asking = self._asking_of_block(at, part, block, OTHER[rows.side])
         state = asking.rows.state()
-        asking = asking.seeing(_seen_from(block, see, rows.table.num_rows))
+        asking = asking.seeing(_turn_sight(block, see, rows.table.num_rows))
         refused = self._ask(asking, state, target)
         if refused is None:
             self._states.append(state.seen())
         return refused
 
-    def _both(
+    def _ask_by_group(
         self, at: int, part: Part, rows: SideRows, batch: KeyedBatch, block: Block, see: See | None
     ) -> Refused | None:
         """Groups of both sides: ask once for each group of one side, unless pairs are fewer."""
         other = OTHER[rows.side]
-        stored = self._block_rows(block, other)
-        target = self._stored(at, part, block, other)
+        stored = self._rows_of_block(block, other)
+        target = self._index_block(at, part, block, other)
         asking = Asking.of(rows, part.views[other], batch.parts[at]).seeing(see)
         counted = target.count(asking.probe, asking.apart)
         if isinstance(counted, Refused):
@@ -234,8 +236,8 @@ class Aggregator:
         else:
             view, answering = part.views[rows.side], rows
             held, arrivals = batch.parts[at], Arrivals.dense(0, len(batch))
-            asking = self._block_asking(at, part, block, other)
-            asking = asking.seeing(_seen_from(block, see, len(batch)))
+            asking = self._asking_of_block(at, part, block, other)
+            asking = asking.seeing(_turn_sight(block, see, len(batch)))
         made: list[State] = []
         for group in range(answering.grouping.size):
             chosen = np.flatnonzero(answering.grouping.codes[held.rows] == group)
@@ -251,13 +253,13 @@ class Aggregator:
         self._compact()
         return None
 
-    def _list(
+    def _list_pairs(
         self, at: int, part: Part, rows: SideRows, batch: KeyedBatch, block: Block, see: See | None
     ) -> None:
         """List the pairs and add them up chunk by chunk."""
         joiner = replace(self.join.joiner, parts=(part,), keep_rows=True)
         only = replace(block, indexes=[block.indexes[at]])
-        stored = self._block_rows(block, OTHER[rows.side])
+        stored = self._rows_of_block(block, OTHER[rows.side])
         totals = PairTotals(self.spec, rows, stored)
         alone = KeyedBatch(batch.table, (batch.parts[at],))
         for found in joiner.probe(alone, rows.side, [only], see, want_output=False):
@@ -271,7 +273,7 @@ class Aggregator:
         if len(self._states) > 64 or sum(s.size for s in self._states) > DENSE:
             self._states = [merge(self._states)]
 
-    def _stored(self, at: int, part: Part, block: Block, side: Side) -> Segment:
+    def _index_block(self, at: int, part: Part, block: Block, side: Side) -> Segment:
         index = block.indexes[at]
         memo: dict[Any, Any] | None = None
         if isinstance(index, Head):
@@ -282,13 +284,13 @@ class Aggregator:
             memo = block.derived.setdefault(("aggregate", at), {})
         return Segment(index, block.table, side, block.arrivals, memo, self._mapper)
 
-    def _new(self, at: int, part: Part, batch: KeyedBatch, side: Side) -> Segment:
+    def _index_batch(self, at: int, part: Part, batch: KeyedBatch, side: Side) -> Segment:
         view, rows = part.views[side], batch.parts[at]
         keys = [rows.keys[key] for key in view.stored]
         index = PoJoin(view.shape, keys, rows.rows, orders=orders_of(rows, view.stored))
         return Segment(index, batch.table, side, Arrivals.dense(0, len(batch)), None, self._mapper)
 
-    def _block_rows(self, block: Block, side: Side) -> SideRows:
+    def _rows_of_block(self, block: Block, side: Side) -> SideRows:
         key = ("aggregate", "rows")
         if any(isinstance(index, Head) for index in block.indexes):
             return SideRows(block.table, side, self.spec)
@@ -297,9 +299,9 @@ class Aggregator:
         found: SideRows = block.derived[key]
         return found
 
-    def _block_asking(self, at: int, part: Part, block: Block, side: Side) -> Asking:
+    def _asking_of_block(self, at: int, part: Part, block: Block, side: Side) -> Asking:
         """A block's rows as they ask, which they do with every batch of the other side."""
-        rows, view = self._block_rows(block, side), part.views[OTHER[side]]
+        rows, view = self._rows_of_block(block, side), part.views[OTHER[side]]
 
         def make() -> Asking:
             return Asking.of(rows, view, _part_rows(block, at, part.views[side]))
@@ -323,7 +325,7 @@ class Aggregator:
         return Mapper(self._pool, threads)
 
 
-def _across(spec: AggSpec) -> str:
+def _find_across(spec: AggSpec) -> str:
     """Why the pairs are needed whatever the condition; empty if they are not."""
     for expr in [*(g.expr for g in spec.groups), *(t.expr for t in spec.terms)]:
         if len(expr.sides()) == 2:
@@ -331,7 +333,7 @@ def _across(spec: AggSpec) -> str:
     return ""
 
 
-def _sorted(view: View, rows: PartRows) -> PartRows:
+def _sort_rows(view: View, rows: PartRows) -> PartRows:
     """Many rows in the order of a key they search for, so that near ones are searched together.
 
     That of an equal key would leave the searches inside its runs without an order.
@@ -363,7 +365,7 @@ def _part_rows(block: Block, at: int, view: View) -> PartRows:
     return PartRows(rid, [keys[key] for key in range(len(keys))], orders)
 
 
-def _seen_from(block: Block, see: See | None, rows: int) -> See | None:
+def _turn_sight(block: Block, see: See | None, rows: int) -> See | None:
     """What new rows may see of a block, as what its rows may see of the new ones.
 
     Later rows see later ones: both bounds never go down, so a stored row is seen by a range. New

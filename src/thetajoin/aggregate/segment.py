@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from thetajoin.aggregate.columns import Piece, pieces_of, present, ranks_of
+from thetajoin.aggregate.columns import Piece, pieces_of, present, rank_values
 from thetajoin.aggregate.solve import (
     MOST_ORDERS,
     Answer,
     Axis,
     Plane,
     Ranges,
-    narrowed,
+    narrow,
     part_of,
     solve,
 )
@@ -61,7 +61,7 @@ class Segment:
     memo: dict[Any, Any] | None
     mapper: Mapper
 
-    def _kept(self, key: str, make: Any) -> Any:
+    def _remember(self, key: str, make: Any) -> Any:
         if self.memo is None:
             return make()
         if key not in self.memo:
@@ -72,7 +72,7 @@ class Segment:
         """How many rows each probe matches; not the one with the arrival number `apart`."""
         memo = None if self.memo is None else self.memo.setdefault("counting", {})
         plane = Plane(self.index.size, [], [], memo, self.mapper)
-        found = self._solved(probe, plane, apart)
+        found = self._solve(probe, plane, apart)
         return found if isinstance(found, Refused) else found.totals[0]
 
     def answer(
@@ -87,12 +87,12 @@ class Segment:
 
         The row with the arrival number `apart` is none of a probe's matches.
         """
-        made = self._kept("plane", lambda: self._plane(spec))
+        made = self._remember("plane", lambda: self._plane(spec))
         if isinstance(made, Refused):
             return made
         plane, terms = made
         plane.mapper = self.mapper
-        found = self._solved(probe, plane, apart)
+        found = self._solve(probe, plane, apart)
         if isinstance(found, Refused):
             return found
         pairs: Int64 = found.totals[0]
@@ -105,7 +105,7 @@ class Segment:
                 exact_sums.add_at(codes, totals, piece.shift, *state.sums[at].words[piece.word])
             else:
                 floats.setdefault(at, []).append((piece, totals))
-        for at in self._counted(spec):
+        for at in self._counted_terms(spec):
             if at not in {number for number, piece in terms.pieces if piece is None}:
                 exact_sums.count_at(codes, pairs, state.counts[at])
         for at, pieces in floats.items():
@@ -116,7 +116,7 @@ class Segment:
             state.add_best(at, of_group, self._array(spec, at), by_rank)
         return pairs
 
-    def _counted(self, spec: AggSpec) -> list[int]:
+    def _counted_terms(self, spec: AggSpec) -> list[int]:
         return [
             at
             for at, term in enumerate(spec.terms)
@@ -146,13 +146,13 @@ class Segment:
                     terms.pieces.append((at, piece))
                     sums.append(gather(piece.values, rid))
             else:
-                rank, by_rank = ranks_of(array, largest=term.kind == "max")
+                rank, by_rank = rank_values(array, largest=term.kind == "max")
                 terms.extremes.append((at, by_rank))
                 ranks.append(gather(rank, rid))
         memo: dict[Any, Any] | None = None if self.memo is None else {}
         return Plane(self.index.size, sums, ranks, memo, self.mapper), terms
 
-    def _solved(self, probe: Probe, plane: Plane, apart: Int64 | None) -> Answer | Refused:
+    def _solve(self, probe: Probe, plane: Plane, apart: Int64 | None) -> Answer | Refused:
         """Each probe's matches, as totals and least ranks."""
         answer = Answer.empty(plane, probe.size)
         visible = probe.visible(self.arrivals) if self.index.size and probe.size else None
@@ -165,7 +165,7 @@ class Segment:
             Axis(order, *span, name=dim, rising=spans.rising.get(dim), runs=spans.runs)
             for dim, order, span in spans.others
         ]
-        few = _few(visible[1], visible[2]) if visible[0] else None
+        few = _find_ranges(visible[1], visible[2]) if visible[0] else None
         if visible[0] and few is None:
             axes.append(self._arrival_axis(visible[1], visible[2]))
         if len(axes) + len(spans.excluded) + 1 > MOST_ORDERS:
@@ -177,22 +177,22 @@ class Segment:
             )
             for dim, order, span in spans.excluded
         ]
-        ranges, behind = self._around(apart, spans.primary, axes)
+        ranges, behind = self._leave_out(apart, spans.primary, axes)
         if few is None and behind is None and not around:
             return solve(plane, ranges, axes)
         for outside in itertools.product(*around):
             sides = [*outside, *axes]
             for chosen, low, high in few or []:
-                self._within(plane, ranges, sides, chosen, low, high, answer)
+                self._answer_within(plane, ranges, sides, chosen, low, high, answer)
             if few is None:
                 answer.add(solve(plane, ranges, sides))
             if behind is not None:
                 chosen, rest = behind
-                some = [narrowed(axis, chosen) for axis in sides]
+                some = [narrow(axis, chosen) for axis in sides]
                 answer.add_at(chosen, solve(plane, rest, some))
         return answer
 
-    def _around(
+    def _leave_out(
         self, apart: Int64 | None, primary: Ranges, axes: list[Axis]
     ) -> tuple[Ranges, tuple[Int64, Ranges] | None]:
         """Ranges without the row that a probe must not be given.
@@ -217,7 +217,7 @@ class Segment:
         behind = (at[chosen] + 1).astype(np.int32), ends[chosen]
         return (starts, np.where(inside, at, ends).astype(np.int32)), (chosen, behind)
 
-    def _within(
+    def _answer_within(
         self,
         plane: Plane,
         primary: Ranges,
@@ -231,7 +231,7 @@ class Segment:
         if low > high:
             return
         starts, ends = (gather(bound, chosen) for bound in primary)
-        axes = [narrowed(axis, chosen) for axis in axes]
+        axes = [narrow(axis, chosen) for axis in axes]
         if low > 0 or high < self.arrivals.rows - 1:
             plane, (starts, ends), axes = part_of(
                 plane, (starts, ends), axes, (self.index.rid >= low) & (self.index.rid <= high)
@@ -239,14 +239,14 @@ class Segment:
         answer.add_at(chosen, solve(plane, (starts, ends), axes))
 
     def _arrival_axis(self, low: Int64, high: Int64) -> Axis:
-        order = self._kept("arrival", lambda: order_of(self.index.rid.astype(np.int64)))
+        order = self._remember("arrival", lambda: order_of(self.index.rid.astype(np.int64)))
         numbers = gather(self.index.rid, order)
         start = np.searchsorted(numbers, low, side="left").astype(np.int32)
         end = np.searchsorted(numbers, high, side="right").astype(np.int32)
         return Axis(order, start, np.maximum(start, end), name="arrival")
 
 
-def _few(low: Int64, high: Int64) -> list[tuple[Int64, int, int]] | None:
+def _find_ranges(low: Int64, high: Int64) -> list[tuple[Int64, int, int]] | None:
     """The probes by the rows they see, if they see few different ranges: with a slide, they do."""
     found = []
     waiting = np.arange(low.size)

@@ -114,7 +114,7 @@ def solve(plane: Plane, primary: Ranges, axes: list[Axis]) -> Answer:
     return _by_nodes(plane, primary, axes[-1], axes[:-1])
 
 
-def narrowed(axis: Axis, chosen: Int64) -> Axis:
+def narrow(axis: Axis, chosen: Int64) -> Axis:
     """The axis as some of the probes see it."""
     rising = None
     if axis.rising is not None:
@@ -164,7 +164,7 @@ def _one(plane: Plane, primary: Ranges) -> Answer:
     answer.totals[0] = np.maximum(ends - starts, 0)
 
     def column(at: int) -> None:
-        exact_sums.range_sums(_running(plane, at), starts, ends, answer.totals[at + 1])
+        exact_sums.range_sums(_running_sums(plane, at), starts, ends, answer.totals[at + 1])
 
     plane.mapper(column, range(len(plane.sums)))
     for at, ranks in enumerate(plane.ranks):
@@ -172,7 +172,7 @@ def _one(plane: Plane, primary: Ranges) -> Answer:
     return answer
 
 
-def _running(plane: Plane, at: int) -> Int64:
+def _running_sums(plane: Plane, at: int) -> Int64:
     def make() -> Int64:
         out = np.empty(plane.size + 1, np.int64)
         exact_sums.running_sums(plane.sums[at], out)
@@ -194,7 +194,7 @@ def _two(plane: Plane, primary: Ranges, axis: Axis) -> Answer:
         elif rest.size:
             some = gather(primary[0], rest), gather(primary[1], rest)
             found = Answer(np.zeros((len(answer.totals), rest.size), np.int64), answer.least)
-            _sweep_sums(plane, some, narrowed(axis, rest), found)
+            _sweep_sums(plane, some, narrow(axis, rest), found)
             answer.totals[:, rest] = found.totals
     if plane.ranks:
         _least_of_two(plane, primary, axis, answer)
@@ -231,7 +231,7 @@ def _differences(
     def column(at: int) -> None:
         by_y = np.empty(plane.size + 1, np.int64)
         exact_sums.running_sums(gather(plane.sums[at], axis.order), by_y)
-        by_x = _running(plane, at)
+        by_x = _running_sums(plane, at)
         first, second = (by_x, by_y) if more is ends else (by_y, by_x)
         np.subtract(gather(first, more), gather(second, less), out=answer.totals[at + 1])
 
@@ -281,7 +281,7 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
         order = order_of(at.astype(np.int64))
         at, signs, asked = gather(at, order), gather(signs, order), gather(asked, order)
 
-    packed = _packed(plane)
+    packed = _pack(plane)
     often = at.size > 0 and at.size > at[-1] and plane.size <= OFTEN_ROWS
     sweep_sum = rectangles.sweep_sum_often if often else rectangles.sweep_sum
 
@@ -296,7 +296,7 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
             return
         if whole.size:
             ranges = np.zeros(whole.size, np.int64)
-            sums = _running(plane, at_column - 1)
+            sums = _running_sums(plane, at_column - 1)
             exact_sums.range_sums(sums, starts[whole], ends[whole], ranges)
             out[whole] = ranges
         if at_column > 1 or packed is None:
@@ -312,7 +312,7 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
         exact_sums.unpack_counts(both, bits, counts, sums)
 
 
-def _packed(plane: Plane) -> tuple[Int64, int] | None:
+def _pack(plane: Plane) -> tuple[Int64, int] | None:
     """The first column's values with a count in their lowest bits, if both fit: one sweep for two.
 
     Several threads sweep one column each, and need no packing.

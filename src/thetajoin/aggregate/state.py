@@ -15,7 +15,7 @@ from thetajoin.aggregate.columns import (
     doubles,
     group_rows,
     present,
-    ranks_of,
+    rank_values,
     whole_words,
     words_of,
 )
@@ -124,7 +124,7 @@ class State:
             elif term.kind == "sum":
                 self.sums[at].add_rows(codes, array, times)
             else:
-                ranks, by_rank = ranks_of(array, largest=term.kind == "max")
+                ranks, by_rank = rank_values(array, largest=term.kind == "max")
                 least = np.full(self.size, NONE, np.int64)
                 exact_sums.least_at(codes, np.where(times > 0, ranks, NONE), least)
                 self.add_best(at, least, array, by_rank)
@@ -141,7 +141,7 @@ class State:
                 continue
             codes = np.concatenate([codes for codes, _ in candidates])
             values = pa.concat_arrays([values for _, values in candidates])
-            ranks, by_rank = ranks_of(values, largest=self.spec.terms[at].kind == "max")
+            ranks, by_rank = rank_values(values, largest=self.spec.terms[at].kind == "max")
             least = np.full(self.size, NONE, np.int64)
             exact_sums.least_at(codes, ranks, least)
             found = _candidates(least, values, by_rank)

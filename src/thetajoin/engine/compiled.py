@@ -32,11 +32,11 @@ from thetajoin.engine.rows import (
     Clock,
     KeyedBatch,
     Ordering,
+    cast_for_storage,
     check_schema,
     conform,
     make_batch,
     storage_schema,
-    stored,
 )
 from thetajoin.engine.spec import JoinSpec, Options
 from thetajoin.engine.state import JoinState
@@ -271,7 +271,7 @@ class CompiledJoin:
 
     def take_in(self, rows: pa.RecordBatch, side: Side) -> pa.RecordBatch:
         """A user's rows, checked, in the types they are kept in."""
-        return stored(conform(rows, self.given[side], side), self.schemas[side])
+        return cast_for_storage(conform(rows, self.given[side], side), self.schemas[side])
 
     def key_rows(self, rows: pa.RecordBatch, side: Side) -> KeyedBatch:
         """A user's rows with their keys, all columns kept."""

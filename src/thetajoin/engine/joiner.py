@@ -72,7 +72,7 @@ class Joiner:
     threads: int
     keep_rows: bool = True
 
-    def bounded(self, *tables: pa.RecordBatch) -> Joiner:
+    def limit_width(self, *tables: pa.RecordBatch) -> Joiner:
         """The same with fewer rows in an output batch, where the tables' rows are wide."""
         width = sum(table.nbytes / max(1, table.num_rows) for table in tables)
         rows = max(64, min(self.chunk_rows, int(OUTPUT_BYTES / max(1.0, width))))
@@ -98,8 +98,8 @@ class Joiner:
             view = part.views[OTHER[side]]
             first_only = once and part.residual is None
             indexes = [block.indexes[at] for block in blocks]
-            rows = able_to_match(view, batch.parts[at], indexes)
-            direct = look_runs_up(rows, indexes, pieces)
+            rows = drop_unable(view, batch.parts[at], indexes)
+            direct = count_look_up_pieces(rows, indexes, pieces)
             for piece in _split(rows, direct or pieces) if blocks else []:
                 probes = _Probes(view, piece, see, direct=direct is not None)
                 for block in blocks:
@@ -119,7 +119,7 @@ class Joiner:
     ) -> Callable[[], Iterator[Found]]:
         def found() -> Iterator[Found]:
             room = np.empty(0, np.int32)
-            for holder, probes, stored in _located(block, stream()):
+            for holder, probes, stored in _locate(block, stream()):
                 if room.size < probes.size:
                     room = np.empty(max(probes.size, 2 * room.size), np.int32)
                 probe_rows = room[: probes.size]
@@ -127,7 +127,7 @@ class Joiner:
                 if part.residual is not None:
                     tables = (batch.table, holder.table)
                     positions = (probe_rows, stored)
-                    kept = satisfying(part.residual, side, tables, positions)
+                    kept = filter_pairs(part.residual, side, tables, positions)
                     probe_rows, stored = probe_rows[kept], stored[kept]
                     if not len(kept):
                         continue
@@ -143,7 +143,7 @@ class Joiner:
         return found
 
 
-def satisfying(
+def filter_pairs(
     residual: Expr,
     side: Side,
     tables: tuple[pa.RecordBatch, pa.RecordBatch],
@@ -184,7 +184,7 @@ def side_by_side(view: View, rows: PartRows) -> PartRows:
     return rows.take(order_of(plain[0]) if len(plain) == 1 else order_of_both(*plain))
 
 
-def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
+def drop_unable(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
     """The rows that ask for something between the extremes of some index.
 
     Units that store ranges of a key are spared most of the others' probes by this.
@@ -196,13 +196,13 @@ def able_to_match(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
         return rows
     if len(rows) > ABLE_SAMPLED * ABLE_SAMPLED:
         places = np.linspace(0, len(rows) - 1, ABLE_SAMPLED).astype(np.int32)
-        if len(_able(view, rows.take(places), zones)) > limits.able_share * ABLE_SAMPLED:
+        if len(_find_able(view, rows.take(places), zones)) > limits.able_share * ABLE_SAMPLED:
             return rows
-    positions = _able(view, rows, zones)
+    positions = _find_able(view, rows, zones)
     return rows if len(positions) > limits.able_share * len(rows) else rows.some(positions)
 
 
-def _able(view: View, rows: PartRows, zones: list[dict[int, tuple[int, int]]]) -> Positions:
+def _find_able(view: View, rows: PartRows, zones: list[dict[int, tuple[int, int]]]) -> Positions:
     """Which rows ask for something between the extremes of some zone."""
     touched = filled(len(rows), ALL_ONES >> np.uint64(64 - min(64, len(zones))), np.uint64)
     for dim, asked in enumerate(view.intervals(rows.keys)):
@@ -214,7 +214,7 @@ def _able(view: View, rows: PartRows, zones: list[dict[int, tuple[int, int]]]) -
     return np.flatnonzero(touched).astype(np.int32)
 
 
-def look_runs_up(rows: PartRows, indexes: list[Any], pieces: int) -> int | None:
+def count_look_up_pieces(rows: PartRows, indexes: list[Any], pieces: int) -> int | None:
     """Where all indexes look equality keys up, in how many pieces or more to probe; None if not.
 
     Such probes need no order. In small pieces all that is computed for them stays in the cache, so
@@ -297,22 +297,22 @@ def _split(part: PartRows, pieces: int) -> list[PartRows]:
 def _stream(
     block: Block, at: int, probes: _Probes, room: int, once: bool
 ) -> Callable[[], PairStream]:
-    def chained() -> PairStream:
+    def chain() -> PairStream:
         own = probes.own_rows(block)
         for stream in block.indexes[at].pairs(probes.probe, block.arrivals, room=room, once=once):
-            yield from stream if own is None else _apart(own, stream)
+            yield from stream if own is None else _drop_own(own, stream)
 
-    return chained
+    return chain
 
 
-def _apart(own: Positions, stream: PairStream) -> PairStream:
+def _drop_own(own: Positions, stream: PairStream) -> PairStream:
     """Pairs without those of a row with itself; ``own[p]`` is probe `p`'s row."""
     for probes, stored in stream:
         if n := drop_own(own, probes, stored):
             yield probes[:n], stored[:n]
 
 
-def _located(block: Block, stream: PairStream) -> Iterator[tuple[Block, Positions, Positions]]:
+def _locate(block: Block, stream: PairStream) -> Iterator[tuple[Block, Positions, Positions]]:
     for probes, stored in stream:
         yield from block.locate(probes, stored)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from thetajoin.engine.block import rows_without_columns
 from thetajoin.engine.parts import Part, Side
-from thetajoin.engine.rows import as_given
+from thetajoin.engine.rows import cast_back
 from thetajoin.errors import OptionError, SchemaError, is_text
 from thetajoin.kernels.order import gather
 from thetajoin.predicate.categories import without_categories
@@ -212,7 +212,7 @@ class Layout:
         if not columns:
             return rows_without_columns(rows)
         if self._as_given:
-            columns = [as_given(c, f.type) for c, f in zip(columns, self.schema, strict=True)]
+            columns = [cast_back(c, f.type) for c, f in zip(columns, self.schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def table(self, batches: list[pa.RecordBatch]) -> pa.Table:

@@ -18,7 +18,7 @@ from thetajoin.engine.layout import How
 from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.neighbours import NearestFinder, Neighbours
 from thetajoin.engine.parts import NearKey, Part, Side, compile_parts
-from thetajoin.engine.rows import Clock, KeyedBatch, make_batch, ranks_of
+from thetajoin.engine.rows import Clock, KeyedBatch, make_batch, rank_values
 from thetajoin.engine.state import JoinState, mapper_of
 from thetajoin.engine.step import Share, Step
 from thetajoin.engine.tables import refuse_count_window
@@ -46,7 +46,7 @@ class NearestJoin(CompiledJoin):
 
     def _set_clock(self, time: Difference) -> Clock:
         reach = self.near_key.reach
-        return Clock.of(time).waiting(None if reach is None else cast(int, reach.high))
+        return Clock.of(time).extend_for_waiting(None if reach is None else cast(int, reach.high))
 
     def _compile_parts(self, time: Difference | None) -> tuple[Part, ...]:
         return compile_parts(self.condition, time, self.near_key)
@@ -110,7 +110,7 @@ class NearestTable:
     """
 
     def __init__(self, join: NearestJoin, right: pa.RecordBatch) -> None:
-        right = _in_order(join, right)
+        right = _sort_by_order(join, right)
         batch = join.key_rows(right, "r")
         with mapper_of(join, len(batch)) as mapper:
             times = join.times(batch.table, "r")
@@ -132,13 +132,13 @@ class NearestTable:
         """The nearest matches of left rows, in their order; a piece of them for each thread."""
         threads = min(self._join.joiner.threads, rows.num_rows // limits.sorted_probes)
         if threads < 2:
-            return iter([self._matched(rows)])
+            return iter([self._find_matches(rows)])
         cuts = [rows.num_rows * at // threads for at in range(threads + 1)]
         with ThreadPoolExecutor(threads) as pool:
             pieces = [rows.slice(a, b - a) for a, b in pairwise(cuts)]
-            return iter(list(pool.map(self._matched, pieces)))
+            return iter(list(pool.map(self._find_matches, pieces)))
 
-    def _matched(self, left: pa.RecordBatch) -> pa.RecordBatch:
+    def _find_matches(self, left: pa.RecordBatch) -> pa.RecordBatch:
         layout, how, right = self._join.layout, self._join.spec.how, self.rows
         batch = self._join.key_rows(left, "l")
         found = self.find(batch)
@@ -184,13 +184,13 @@ class HeldNearest:
         yield from NearestTable(self._join, right).run(self._rows)
 
 
-def _in_order(join: NearestJoin, right: pa.RecordBatch) -> pa.RecordBatch:
+def _sort_by_order(join: NearestJoin, right: pa.RecordBatch) -> pa.RecordBatch:
     """Right rows in the order that decides between those at equal distance."""
     name = join.nearest.order_by
     if name is None:
         return right
     column = join.take_in(right, "r").column(name)
-    return right.take(pa.array(order_of(ranks_of(column))))
+    return right.take(pa.array(order_of(rank_values(column))))
 
 
 class NearestState(JoinState):
@@ -200,7 +200,7 @@ class NearestState(JoinState):
 
     def carry_out(self, step: Step) -> Iterator[pa.RecordBatch]:
         """New rows only wait; those that can match nothing come out if they are wanted."""
-        yield from self._unmatchable(step)
+        yield from self._give_unmatchable(step)
         yield from self.commit(step)
 
     def _release(self, instant: int | None) -> Iterator[pa.RecordBatch]:
@@ -213,7 +213,7 @@ class NearestState(JoinState):
             rows = np.flatnonzero(due | early).astype(np.int32)
             if not rows.size:
                 continue
-            batch = self._keyed(block).where(due | early)
+            batch = self._key_again(block).where(due | early)
             found = finder.find(batch)
             known = due[rows]
             if instant is not None and early.any():
@@ -222,12 +222,12 @@ class NearestState(JoinState):
             settled = block.settled.copy()
             settled[rows[known]] = True
             marks[block.identity] = settled
-            yield from self._output(batch.table, found.where(known[found.left]), known)
+            yield from self._give(batch.table, found.where(known[found.left]), known)
             if settled.all():
                 block.derived.pop(KEYED, None)  # made again should this step fail
         self.stores["l"].set_marks(marks)
 
-    def _keyed(self, block: Block) -> KeyedBatch:
+    def _key_again(self, block: Block) -> KeyedBatch:
         """Left rows and their keys, as they came; made again where they come from a file."""
         if KEYED not in block.derived:
             block.derived[KEYED] = make_batch(block.table, "l", self.join.parts, []).parts
@@ -259,7 +259,7 @@ class NearestState(JoinState):
         np.maximum.at(farthest, found.left, np.abs(matched - times[found.left]))
         return (counts >= self.join.nearest.k) & (farthest < instant - times)
 
-    def _output(
+    def _give(
         self, left: pa.RecordBatch, found: Neighbours, known: Flags
     ) -> Iterator[pa.RecordBatch]:
         """Rows to give out for left rows of which everything is known."""

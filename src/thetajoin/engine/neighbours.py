@@ -22,11 +22,11 @@ from thetajoin.batch.keys import (
     is_bytes_type,
 )
 from thetajoin.engine.block import Block
-from thetajoin.engine.joiner import make_probe, satisfying
+from thetajoin.engine.joiner import filter_pairs, make_probe
 from thetajoin.engine.layout import Positions
 from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.parts import View
-from thetajoin.engine.rows import KeyedBatch, PartRows, ranks_of
+from thetajoin.engine.rows import KeyedBatch, PartRows, rank_values
 from thetajoin.index.nearest import nearest_rows
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.sorted_rows import concat_keys
@@ -163,21 +163,21 @@ class NearestFinder:
             # All that are as near as the k-th, over blocks and parts: no other row is nearer.
             found = found.take(self._select(waiting, found, k, ALL))
             looked_at = np.bincount(found.left, minlength=len(batch))
-            found = found.take(self._passing(waiting, found))
+            found = found.take(self._filter(waiting, found))
             found = found.take(self._select(waiting, found, nearest.k, nearest.tie_rule))
             enough = np.bincount(found.left, minlength=len(batch)) >= nearest.k
             final = enough | (looked_at < k)
             best = Neighbours(found.left, found.block, found.row)
             done.append(best.where(final[best.left]))
             waiting = KeyedBatch(
-                batch.table, tuple(_where(part, ~final[part.rows]) for part in waiting.parts)
+                batch.table, tuple(part.where(~final[part.rows]) for part in waiting.parts)
             )
             k *= MORE
         if not done:
             return Neighbours(*(np.zeros(0, np.int32) for _ in range(3)))
         return Neighbours.concat(done)
 
-    def _passing(self, batch: KeyedBatch, found: _Candidates) -> NDArray[np.intp]:
+    def _filter(self, batch: KeyedBatch, found: _Candidates) -> NDArray[np.intp]:
         """Candidates whose pairs satisfy what could not be made into keys."""
         kept = [np.zeros(0, np.intp)]
         step = self._join.options.chunk_rows
@@ -190,7 +190,7 @@ class NearestFinder:
                 for start in range(0, len(mine), step):
                     at = mine[start : start + step]
                     tables, rows = (batch.table, block.table), (found.left[at], found.row[at])
-                    kept.append(at[satisfying(part.residual, "l", tables, rows)])
+                    kept.append(at[filter_pairs(part.residual, "l", tables, rows)])
         return np.concatenate(kept)
 
     def _candidates(self, batch: KeyedBatch, k: int, ties: int) -> _Candidates:
@@ -201,7 +201,7 @@ class NearestFinder:
         for number, rows in enumerate(batch.parts):
             for place in self._nearest_first(number):
                 index = self._index(place, number)
-                asking = rows if best is None else _where(rows, self._reaches(index, rows, best))
+                asking = rows if best is None else rows.where(self._can_improve(index, rows, best))
                 for left, positions in self._nearest_in(asking, number, index, k, ties):
                     found_keys = index.primary_keys(positions)
                     pieces.append((left, number, place, gather(index.rid, positions)))
@@ -251,7 +251,7 @@ class NearestFinder:
             return None
         return np.full(batch.table.num_rows, worst, np.int64)
 
-    def _reaches(self, index: PoJoin, rows: PartRows, best: Int64) -> NDArray[np.bool_]:
+    def _can_improve(self, index: PoJoin, rows: PartRows, best: Int64) -> NDArray[np.bool_]:
         """The rows for which an index may have a key as good as their best."""
         low, high = self._ends(index)
         mine: Int64 = gather(best, rows.rows)
@@ -308,7 +308,7 @@ class NearestFinder:
             places.append(mine)
             values.append(block.table.column(name).take(pa.array(found.row[mine])))
         ranks = np.empty(len(found), np.int64)
-        ranks[np.concatenate(places)] = ranks_of(pa.concat_arrays(values))
+        ranks[np.concatenate(places)] = rank_values(pa.concat_arrays(values))
         return ranks
 
     def _distances(self, batch: KeyedBatch, found: _Candidates) -> list[NDArray[Any]]:
@@ -359,7 +359,3 @@ def _between(part: PartRows, first: int, end: int) -> PartRows:
     """The rows of a part that stand between two positions of the batch."""
     a, b = np.searchsorted(part.rows, [first, end])
     return part.slice(int(a), int(b))
-
-
-def _where(part: PartRows, mask: NDArray[np.bool_]) -> PartRows:
-    return part if mask.all() else part.take(np.flatnonzero(mask).astype(np.int32))

@@ -127,7 +127,7 @@ def _storage_type(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def cast_for_storage(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch's columns in the types they are kept in."""
     if batch.schema.equals(schema):
         return batch
@@ -139,7 +139,7 @@ def stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def as_given(column: pa.Array, type_: pa.DataType) -> pa.Array:
+def cast_back(column: pa.Array, type_: pa.DataType) -> pa.Array:
     """A column that was kept in a type of ours, in the type it came in."""
     if column.type == type_:
         return column
@@ -164,7 +164,7 @@ class Clock:
         # A left row can match right rows up to `after` later, a right row left ones up to `before`.
         return Clock({"l": time.left, "r": time.right}, time.type, {"l": -time.low, "r": time.high})
 
-    def waiting(self, farthest: int | None) -> Clock:
+    def extend_for_waiting(self, farthest: int | None) -> Clock:
         """For left rows that wait for right rows after them, up to a distance.
 
         What they need of the rows before them stays for as long as they wait.
@@ -262,14 +262,14 @@ class Ordering:
             assert not isinstance(plain[0], BytesKey)
             assert not isinstance(plain[1], BytesKey)
             return plain  # type: ignore[return-value]
-        ranks = ranks_of(pa.concat_arrays([left, right]))
+        ranks = rank_values(pa.concat_arrays([left, right]))
         return ranks[: len(left)], ranks[len(left) :]
 
 
-def ranks_of(values: pa.Array) -> Int64:
+def rank_values(values: pa.Array) -> Int64:
     """The rank of each value among them all; that of NULL is 0.
 
-    >>> ranks_of(pa.array([30, None, 10, 30])).tolist()
+    >>> rank_values(pa.array([30, None, 10, 30])).tolist()
     [2, 0, 1, 2]
     """
     null = ~values.is_valid().to_numpy(zero_copy_only=False)
@@ -310,6 +310,10 @@ class PartRows:
             for k in self.keys
         ]
         return PartRows(gather(self.rows, positions), keys)
+
+    def where(self, mask: NDArray[np.bool_]) -> PartRows:
+        """The rows for which the mask holds."""
+        return self if mask.all() else self.take(np.flatnonzero(mask).astype(np.int32))
 
     def order(self, key: int, mapper: Mapper = ALONE) -> Rows32:
         """The stable order of a key that is not a byte string; sorted once."""

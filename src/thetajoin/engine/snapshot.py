@@ -71,7 +71,7 @@ def write(saved: Saved, state: JoinState | None) -> bytes:
             for name, s in saved.schemas.items()
         },
         "early": [
-            [what, _scalar(value, writer) if what == "watermark" else writer.put(value)]
+            [what, _write_scalar(value, writer) if what == "watermark" else writer.put(value)]
             for what, value in saved.early
         ],
         "owed": [writer.put(batch) for batch in saved.pending],
@@ -80,7 +80,7 @@ def write(saved: Saved, state: JoinState | None) -> bytes:
         header["core"] = {
             "watermark": state.watermark,
             "counters": asdict(state.counters),
-            "stores": {side: _store(state, side, writer) for side in SIDES},
+            "stores": {side: _write_store(state, side, writer) for side in SIDES},
             "late": {side: [writer.put(b) for b in state.dropped[side]] for side in SIDES},
         }
     header["lengths"] = [len(part) for part in writer.parts]
@@ -89,14 +89,14 @@ def write(saved: Saved, state: JoinState | None) -> bytes:
     return body + hashlib.blake2b(body, digest_size=DIGEST).digest()
 
 
-def _scalar(value: Any, writer: _Writer) -> dict[str, int]:
+def _write_scalar(value: Any, writer: _Writer) -> dict[str, int]:
     array = (
         pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else pa.array([value])
     )
     return writer.put(pa.RecordBatch.from_arrays([array], names=["watermark"]))
 
 
-def _store(state: JoinState, side: Any, writer: _Writer) -> dict[str, Any]:
+def _write_store(state: JoinState, side: Any, writer: _Writer) -> dict[str, Any]:
     store = state.stores[side]
     blocks = []
     for block in store.blocks():
@@ -121,7 +121,7 @@ FREE_ROWS = 1 << 20
 
 
 @contextlib.contextmanager
-def refusing() -> Iterator[None]:
+def report_damage() -> Iterator[None]:
     """Report whatever goes wrong inside as a snapshot that cannot be used."""
     try:
         yield
@@ -134,30 +134,30 @@ def refusing() -> Iterator[None]:
 
 def read(data: Any) -> tuple[Saved, Callable[[JoinState], None]]:
     """What was saved, and a function that puts the stored rows into a new state; O(rows held)."""
-    header, reader = _open(data)
-    schemas = _the(header, "schemas", dict)
+    header, reader = _open_snapshot(data)
+    schemas = _read_field(header, "schemas", dict)
     saved = Saved(
-        spec=_spec(_the(header, "config", dict)),
-        schemas={name: _schema(schemas, name) for name in ("left", "right")},
+        spec=_read_spec(_read_field(header, "config", dict)),
+        schemas={name: _read_schema(schemas, name) for name in ("left", "right")},
         early=[],
-        pending=[reader.get(at) for at in _the(header, "owed", list)],
+        pending=[reader.get(at) for at in _read_field(header, "owed", list)],
     )
     known = None not in saved.schemas.values()
     if known != ("core" in header):
         raise _wrong("rows are stored without their columns' types, or the other way round")
-    for item in _the(header, "early", list):
+    for item in _read_field(header, "early", list):
         if known or not isinstance(item, list) or len(item) != 2:
             raise _wrong("rows that wait for the other side's columns")
         what, at = item
-        saved.early.append(_early(what, at, saved, reader))
-    return saved, lambda state: _fill(state, _the(header, "core", dict), reader)
+        saved.early.append(_read_early(what, at, saved, reader))
+    return saved, lambda state: _fill(state, _read_field(header, "core", dict), reader)
 
 
 def _wrong(what: str) -> SnapshotError:
     return SnapshotError(f"the snapshot's content is not as expected: {what}")
 
 
-def _the(of: dict[str, Any], name: str, kind: type[T]) -> T:
+def _read_field(of: dict[str, Any], name: str, kind: type[T]) -> T:
     """A field of the header, which must be there and of a type."""
     value = of.get(name)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -165,14 +165,14 @@ def _the(of: dict[str, Any], name: str, kind: type[T]) -> T:
     return value
 
 
-def _count(of: dict[str, Any], name: str, most: int = MOST_ARRIVALS) -> int:
-    value = _the(of, name, int)
+def _read_count(of: dict[str, Any], name: str, most: int = MOST_ARRIVALS) -> int:
+    value = _read_field(of, name, int)
     if not 0 <= value <= most:
         raise _wrong(f"{name!r} is {value}")
     return value
 
 
-def _open(data: Any) -> tuple[dict[str, Any], _Reader]:
+def _open_snapshot(data: Any) -> tuple[dict[str, Any], _Reader]:
     if not isinstance(data, bytes | bytearray | memoryview):
         raise SnapshotError(f"a snapshot is bytes, not {type(data).__name__}")
     view = memoryview(data).cast("B")
@@ -192,7 +192,7 @@ def _open(data: Any) -> tuple[dict[str, Any], _Reader]:
     header = json.loads(bytes(body[start : start + length]))
     if not isinstance(header, dict):
         raise _wrong("the header is no object")
-    return header, _Reader(body[start + length :], _the(header, "lengths", list))
+    return header, _Reader(body[start + length :], _read_field(header, "lengths", list))
 
 
 class _Reader:
@@ -210,19 +210,19 @@ class _Reader:
         """A record batch of which every buffer was checked."""
         if not isinstance(at, dict):
             raise _wrong("rows without a place")
-        part = self.parts[_count(at, "part", len(self.parts) - 1)]
-        rows = _count(at, "rows", MOST_ROWS)
+        part = self.parts[_read_count(at, "part", len(self.parts) - 1)]
+        rows = _read_count(at, "rows", MOST_ROWS)
         # A copy, because kernels want their numbers where a multiple of eight is.
         batch = batch_from_ipc(bytes(part))
         if batch.num_columns and batch.num_rows != rows:
             raise _wrong(f"{rows} rows are announced and {batch.num_rows} are there")
         if rows > FREE_ROWS + 8 * len(part):
             raise _wrong(f"{rows} rows in {len(part)} bytes")
-        _sound(batch)
+        _check_buffers(batch)
         return batch if batch.num_columns else rows_without_columns(rows)
 
 
-def _sound(batch: pa.RecordBatch) -> None:
+def _check_buffers(batch: pa.RecordBatch) -> None:
     """Check every value that could lead out of the buffers."""
     for column in batch.columns:
         if pa.types.is_date64(column.type):
@@ -230,27 +230,27 @@ def _sound(batch: pa.RecordBatch) -> None:
         column.validate(full=True)
 
 
-def _spec(config: dict[str, Any]) -> JoinSpec:
+def _read_spec(config: dict[str, Any]) -> JoinSpec:
     """What the join is made of; what depends on columns is checked where it is used."""
-    _the(config, "on", str)
-    _the(config, "window", dict)
-    options = _the(config, "options", dict)
+    _read_field(config, "on", str)
+    _read_field(config, "window", dict)
+    options = _read_field(config, "options", dict)
     if not all(isinstance(name, str) for name in options):
         raise _wrong("'options' are not named")
     order_by = config.get("order_by")
     if order_by is not None:
-        config["order_by"] = tuple(_the(config, "order_by", list))
+        config["order_by"] = tuple(_read_field(config, "order_by", list))
     return JoinSpec.from_dict(config)
 
 
-def _schema(schemas: dict[str, Any], name: str) -> pa.Schema | None:
+def _read_schema(schemas: dict[str, Any], name: str) -> pa.Schema | None:
     if schemas.get(name) is None:
         return None
-    written = base64.b64decode(_the(schemas, name, str), validate=True)
+    written = base64.b64decode(_read_field(schemas, name, str), validate=True)
     return schema_from_bytes(written)
 
 
-def _early(what: Any, at: Any, saved: Saved, reader: _Reader) -> tuple[str, Any]:
+def _read_early(what: Any, at: Any, saved: Saved, reader: _Reader) -> tuple[str, Any]:
     """What came before both sides' columns were known."""
     batch = reader.get(at)
     if what == "watermark":
@@ -266,26 +266,26 @@ def _early(what: Any, at: Any, saved: Saved, reader: _Reader) -> tuple[str, Any]
 def _fill(state: JoinState, header: dict[str, Any], reader: _Reader) -> None:
     watermark = header.get("watermark")
     if watermark is not None:
-        watermark = _the(header, "watermark", int)
+        watermark = _read_field(header, "watermark", int)
         if state.join.clock is None:
             raise _wrong("a watermark without a time window")
     state.watermark = watermark
-    counters = _the(header, "counters", dict)
+    counters = _read_field(header, "counters", dict)
     known = {field.name for field in fields(Counters)} & counters.keys()
-    state.counters = Counters(**{name: _count(counters, name) for name in known})
-    stores = _the(header, "stores", dict)
+    state.counters = Counters(**{name: _read_count(counters, name) for name in known})
+    stores = _read_field(header, "stores", dict)
     late = header.get("late")
     for side in SIDES:
-        _fill_store(state, side, _the(stores, side, dict), reader)
+        _fill_store(state, side, _read_field(stores, side, dict), reader)
         if late is not None:
-            state.dropped[side] = _late(state, side, late, reader)
+            state.dropped[side] = _read_late(state, side, late, reader)
 
 
-def _late(state: JoinState, side: Side, late: Any, reader: _Reader) -> list[pa.RecordBatch]:
+def _read_late(state: JoinState, side: Side, late: Any, reader: _Reader) -> list[pa.RecordBatch]:
     """Late rows that nobody has taken yet."""
     if not isinstance(late, dict):
         raise _wrong("'late' is not a dict")
-    kept = [reader.get(at) for at in _the(late, side, list)]
+    kept = [reader.get(at) for at in _read_field(late, side, list)]
     if kept and not state.keeps_late:
         raise _wrong("late rows, which this join does not keep")
     if any(not rows.schema.equals(state.join.schemas[side]) for rows in kept):
@@ -294,17 +294,17 @@ def _late(state: JoinState, side: Side, late: Any, reader: _Reader) -> list[pa.R
 
 
 def _fill_store(state: JoinState, side: Side, saved: dict[str, Any], reader: _Reader) -> None:
-    store, count = state.stores[side], _count(saved, "count")
+    store, count = state.stores[side], _read_count(saved, "count")
     names = state.join.kept(side)
     schema = pa.schema([state.join.schemas[side].field(name) for name in names])
     last = -1
-    for at in _the(saved, "blocks", list):
+    for at in _read_field(saved, "blocks", list):
         if not isinstance(at, dict):
             raise _wrong("a block of rows is no object")
         table = reader.get(at.get("rows"))
         if not table.schema.equals(schema):
             raise _wrong(f"stored rows of the {NAMES[side]} side have other columns than its own")
-        arrivals = _arrivals(_the(at, "arrivals", dict), table.num_rows)
+        arrivals = _read_arrivals(_read_field(at, "arrivals", dict), table.num_rows)
         if arrivals.first <= last or arrivals.last >= count:
             raise _wrong("arrival numbers are not in order")
         last = arrivals.last
@@ -314,13 +314,13 @@ def _fill_store(state: JoinState, side: Side, saved: dict[str, Any], reader: _Re
         if (at.get("settled") is not None) != store.config.preserved:
             raise _wrong(f"marks of the {NAMES[side]} side's rows")
         if store.config.preserved:
-            block.settled = _settled(reader.get(at["settled"]), table.num_rows)
+            block.settled = _read_marks(reader.get(at["settled"]), table.num_rows)
         store.add(block)
-    store.count, store.merges = count, _count(saved, "merges")
+    store.count, store.merges = count, _read_count(saved, "merges")
 
 
-def _arrivals(saved: dict[str, Any], rows: int) -> Arrivals:
-    firsts, starts = (_the(saved, name, list) for name in ("firsts", "starts"))
+def _read_arrivals(saved: dict[str, Any], rows: int) -> Arrivals:
+    firsts, starts = (_read_field(saved, name, list) for name in ("firsts", "starts"))
     numbers = [*firsts, *starts]
     if not all(type(n) is int and 0 <= n <= MOST_ARRIVALS for n in numbers):
         raise _wrong("arrival numbers are not whole numbers")
@@ -333,7 +333,7 @@ def _arrivals(saved: dict[str, Any], rows: int) -> Arrivals:
     return Arrivals(rows, np.array(firsts, np.int64), np.array(starts, np.int64))
 
 
-def _settled(batch: pa.RecordBatch, rows: int) -> Any:
+def _read_marks(batch: pa.RecordBatch, rows: int) -> Any:
     marks = batch.column(0) if batch.num_columns == 1 else None
     if marks is None or marks.type != pa.bool_() or marks.null_count or len(marks) != rows:
         raise _wrong("marks of rows are one boolean for each")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block, Flags, concat_batches, empty_batch
 from thetajoin.engine.parts import OTHER, SIDES, Side
-from thetajoin.engine.rows import KeyedBatch, as_given, make_batch
+from thetajoin.engine.rows import KeyedBatch, cast_back, make_batch
 from thetajoin.engine.step import Arrival, Share, Sink, Step, copied_marks
 from thetajoin.errors import SnapshotError, WindowError
 from thetajoin.index.probe import Arrivals
@@ -124,7 +124,7 @@ class JoinState:
         for side, batch in zip(SIDES, (left, right), strict=True):
             whole = empty_batch(join.given[side]) if batch is None else batch
             given[side] = join.take_in(whole, side)
-        timed = {side: self._on_time(given[side], side) for side in SIDES}
+        timed = {side: self._drop_late(given[side], side) for side in SIDES}
         rows = {side: timed[side][0] for side in SIDES}
         befores: dict[Side, Int64] = {side: np.zeros(0, np.int64) for side in SIDES}
         if join.is_ordered:
@@ -144,19 +144,19 @@ class JoinState:
             firsts[side] += start
         arrivals: dict[Side, Arrival] = {}
         for side in SIDES:
-            kept, numbers = self._share_of(side, batches, firsts[side])
+            kept, numbers = self._take_share(side, batches, firsts[side])
             arrivals[side] = Arrival(
                 batches[side],
                 firsts[side],
                 befores[side],
                 kept,
-                self._block(side, kept, numbers, len(batches[OTHER[side]]) if last else None),
+                self._make_block(side, kept, numbers, len(batches[OTHER[side]]) if last else None),
                 rows[side].num_rows,
                 *timed[side][1:],
             )
         return Step(join, self.stores, arrivals, last)
 
-    def _on_time(
+    def _drop_late(
         self, batch: pa.RecordBatch, side: Side
     ) -> tuple[pa.RecordBatch, int, int, pa.RecordBatch | None]:
         """Rows that are not late; how many were late, or without a time; and late ones to keep."""
@@ -177,7 +177,7 @@ class JoinState:
             dropped = batch.slice(0, counted).filter(pa.array(late[:counted]))
         return batch.filter(pa.array(~late)), int(late[:counted].sum()), nulls, dropped
 
-    def _share_of(
+    def _take_share(
         self, side: Side, batches: dict[Side, KeyedBatch], first: int
     ) -> tuple[KeyedBatch, Arrivals]:
         """The rows of a micro-batch that are to be stored here, and their arrival numbers."""
@@ -194,7 +194,9 @@ class JoinState:
             return kept, Arrivals.dense(first, len(kept))
         return kept, Arrivals.of(first + np.flatnonzero(mine))
 
-    def _block(self, side: Side, batch: KeyedBatch, numbers: Arrivals, probes: int | None) -> Block:
+    def _make_block(
+        self, side: Side, batch: KeyedBatch, numbers: Arrivals, probes: int | None
+    ) -> Block:
         """New rows as a block; `probes` says how many will look for them, where nothing follows."""
         last, sort = probes is not None, probes is not None and probes >= limits.sorted_probes
         store, times = self.stores[side], self.join.times(batch.table, side)
@@ -213,12 +215,12 @@ class JoinState:
         for meeting in step.meetings():
             yield from sink.take(meeting)
         if how == "semi":
-            yield from self._first_matches(step, sink)
+            yield from self._give_first_matches(step, sink)
         if not step.last:
-            yield from self._unmatchable(step)
+            yield from self._give_unmatchable(step)
         yield from self.commit(step, sink.marks, sink.pairs)
 
-    def _first_matches(self, step: Step, sink: Sink) -> Iterator[pa.RecordBatch]:
+    def _give_first_matches(self, step: Step, sink: Sink) -> Iterator[pa.RecordBatch]:
         """Left rows that have found their first match: a semi join gives them out now."""
         for block in self.stores["l"].blocks():
             if block.identity in sink.marks:
@@ -229,7 +231,7 @@ class JoinState:
         assert new.settled is not None
         yield from self.join.give_alone("l", new.table, np.flatnonzero(new.settled))
 
-    def _unmatchable(self, step: Step) -> Iterator[pa.RecordBatch]:
+    def _give_unmatchable(self, step: Step) -> Iterator[pa.RecordBatch]:
         """New rows that never can match: an outer join gives them out now."""
         for side in SIDES:
             arrival = step.arrivals[side]
@@ -240,7 +242,7 @@ class JoinState:
             block.settled[rows] = True  # nobody else has this block yet
             yield from self._give_alone(side, block, rows)
 
-    def _unmatched(
+    def _give_unmatched(
         self, side: Side, block: Block, rows: NDArray[np.intp], marks: dict[object, Flags]
     ) -> Iterator[pa.RecordBatch]:
         """Give stored rows out as unmatched; `marks` then says that they are settled."""
@@ -281,9 +283,9 @@ class JoinState:
         for side in SIDES:
             if not self.join.gives_unmatched(side):
                 self.stores[side].drop_before(window.first_visible(self.stores[side].count))
-        return self._leave_count_window(window)
+        return self._expire_by_count(window)
 
-    def _leave_count_window(self, window: CountWindow) -> Iterator[pa.RecordBatch]:
+    def _expire_by_count(self, window: CountWindow) -> Iterator[pa.RecordBatch]:
         for side in SIDES:
             if not self.join.gives_unmatched(side):
                 continue
@@ -296,7 +298,7 @@ class JoinState:
                 gone = int(block.arrivals.rows_before(np.array([first]))[0])
                 if gone and block.settled is not None:
                     rows = np.flatnonzero(~block.settled[:gone])
-                    yield from self._unmatched(side, block, rows, marks)
+                    yield from self._give_unmatched(side, block, rows, marks)
             store.set_marks(marks)
             store.drop_before(first)
 
@@ -344,7 +346,7 @@ class JoinState:
                     assert self.join.clock is not None
                     assert block.times is not None
                     waiting &= block.times < instant - self.join.clock.reach[side]
-                yield from self._unmatched(side, block, np.flatnonzero(waiting), marks)
+                yield from self._give_unmatched(side, block, np.flatnonzero(waiting), marks)
             store.set_marks(marks)
 
     def take_dropped(self) -> dict[Side, pa.RecordBatch]:
@@ -354,7 +356,7 @@ class JoinState:
             given = self.join.given[side]
             rows = [empty_batch(self.join.schemas[side]), *self.dropped[side]]
             whole = concat_batches(rows) if len(rows) > 1 else rows[0]
-            columns = [as_given(c, f.type) for c, f in zip(whole.columns, given, strict=True)]
+            columns = [cast_back(c, f.type) for c, f in zip(whole.columns, given, strict=True)]
             taken[side] = pa.RecordBatch.from_arrays(columns, schema=given)
             self.dropped[side] = []
         return taken

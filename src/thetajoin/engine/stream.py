@@ -16,7 +16,7 @@ from thetajoin.engine.layout import HowName, check_indicator
 from thetajoin.engine.nearest import Nearest, nearest_condition
 from thetajoin.engine.parts import SIDES
 from thetajoin.engine.rows import conform, take_all_in
-from thetajoin.engine.snapshot import read, refusing
+from thetajoin.engine.snapshot import read, report_damage
 from thetajoin.engine.spec import JoinSpec, Options, check_window
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import (
@@ -307,13 +307,13 @@ class StreamJoin:
             {"left": check_given_schema(left, "left"), "right": check_given_schema(right, "right")}
         )
         if left is not None and right is not None:
-            self._now = self._opened(left, right)
+            self._now = self._open(left, right)
 
     @property
     def _state(self) -> JoinState | None:
         return self._now.state
 
-    def _opened(self, left: pa.Schema, right: pa.Schema) -> _Now:
+    def _open(self, left: pa.Schema, right: pa.Schema) -> _Now:
         """The join as both schemas are known, with the output of what had to wait for that."""
         state = compile_call(self._spec, left, right).new_state()
         state.keeps_late = self._spec.keep_late
@@ -376,7 +376,7 @@ class StreamJoin:
                 conform(batch, schemas[name], "l" if name == "left" else "r")
         left, right = schemas["left"], schemas["right"]
         if left is not None and right is not None:
-            return self._opened(left, right)
+            return self._open(left, right)
         rows = [(name, batch) for name, batch in batches.items() if batch is not None]
         return replace(self._now, schemas=schemas, early=(*self._now.early, *rows))
 
@@ -520,7 +520,7 @@ class StreamJoin:
         Args:
             data: what `snapshot` gave.
         """
-        with refusing():
+        with report_damage():
             saved, fill = read(data)
             join = cls.__new__(cls)
             join._begin(saved.spec, saved.schemas["left"], saved.schemas["right"])

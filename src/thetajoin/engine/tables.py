@@ -92,17 +92,17 @@ class _OneShot:
     def run(self) -> Iterator[pa.RecordBatch]:
         """Matches as they are found, then the rows that come out alone."""
         sink = Sink(self._join.joiner, wants_pairs=self._how not in ("semi", "anti"))
-        for look in self._looks():
+        for look in self._plan_look_ups():
             yield from self._carry_out(look, sink)
         for side, flags in self._flags.items():
             yield from self._join.give_rest(side, self._batches[side].table, flags)
 
-    def _looks(self) -> Iterator[Look]:
+    def _plan_look_ups(self) -> Iterator[LookUp]:
         left, right = self._batches["l"], self._batches["r"]
         for part, *rows in zip(self._join.parts, left.parts, right.parts, strict=True):
-            yield from looks(part, *rows)
+            yield from plan_look_ups(part, *rows)
 
-    def _carry_out(self, look: Look, sink: Sink) -> Iterator[pa.RecordBatch]:
+    def _carry_out(self, look: LookUp, sink: Sink) -> Iterator[pa.RecordBatch]:
         """One look-up: the stored side is sorted, and the other one probes it."""
         probing = OTHER[look.stored]
         if not all(len(rows) for rows in look.rows.values()):
@@ -116,7 +116,7 @@ class _OneShot:
         meeting = Meeting(probing, batch, [block], see, self._flags.get(probing))
         yield from sink.take(meeting, replace(self._join.joiner, parts=(look.part,)))
 
-    def _block(self, look: Look) -> Block:
+    def _block(self, look: LookUp) -> Block:
         """The stored side's rows, sorted; as they come where they are few."""
         view, table = look.part.views[look.stored], self._batches[look.stored].table
         batch = KeyedBatch(table, (look.rows[look.stored],))
@@ -161,7 +161,7 @@ class StaticJoin:
     def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The output that a batch of the stream causes: a batch is done when it has probed."""
         meeting, join = self.meeting(rows), self._join
-        joiner = join.joiner.bounded(self.table, meeting.batch.table)
+        joiner = join.joiner.limit_width(self.table, meeting.batch.table)
         sink = Sink(joiner, wants_pairs=join.spec.how not in ("semi", "anti"))
         yield from sink.take(meeting)
         if meeting.flags is not None:
@@ -213,13 +213,13 @@ class HeldJoin:
         join, other, block = self._join, OTHER[self._held], self._block
         chunk = join.key_rows(rows, other)
         if block is not None:
-            joiner = join.joiner.bounded(self._batch.table, chunk.table)
+            joiner = join.joiner.limit_width(self._batch.table, chunk.table)
             sink = Sink(joiner, wants_pairs=True, own=[block])
             yield from sink.take(Meeting(other, chunk, [block]))
             return
         waiting = KeyedBatch(
             self._batch.table,
-            tuple(_where(part, ~self._matched[part.rows]) for part in self._batch.parts),
+            tuple(part.where(~self._matched[part.rows]) for part in self._batch.parts),
         )
         index = self._index(chunk, other, None)
         meeting = Meeting(self._held, waiting, [index], flags=self._matched)
@@ -233,16 +233,12 @@ class HeldJoin:
         yield from self._join.give_alone(self._held, self._batch.table, np.flatnonzero(wanted))
 
 
-def _where(part: PartRows, mask: np.ndarray) -> PartRows:
-    return part if mask.all() else part.take(np.flatnonzero(mask).astype(np.int32))
-
-
 # With a larger share of intervals that end before they begin, the columns are no intervals.
 MOST_REVERSED = 0.01
 
 
 @dataclass(frozen=True)
-class Look:
+class LookUp:
     """A part of a condition to be carried out on its own: what is stored, and both sides' rows."""
 
     part: Part
@@ -289,29 +285,29 @@ def overlap_of(part: Part) -> Overlap | None:
     )
 
 
-def looks(part: Part, left: PartRows, right: PartRows) -> Iterator[Look]:
+def plan_look_ups(part: Part, left: PartRows, right: PartRows) -> Iterator[LookUp]:
     """How to find a part's matches between whole tables: as it is, or as two look-ups."""
     rows: dict[Side, PartRows] = {"l": left, "r": right}
     overlap = overlap_of(part)
     if overlap is not None:
         proper: dict[Side, NDArray[np.bool_]] = {
-            "l": _in_order(left, overlap, "l", "<="),
-            "r": _in_order(right, overlap, "r", overlap.ends_op),
+            "l": _find_proper(left, overlap, "l", "<="),
+            "r": _find_proper(right, overlap, "r", overlap.ends_op),
         }
         reversed_rows = {side: (~proper[side]).sum() for side in proper}
         if all(reversed_rows[side] <= MOST_REVERSED * len(rows[side]) for side in proper):
-            yield from _looks_of_overlap(part, overlap, rows, proper)
+            yield from _look_ups_of_overlap(part, overlap, rows, proper)
             return
-    fewer = _ordered(part.views["l"]) < _ordered(part.views["r"])
-    yield Look(part, "l" if fewer else "r", rows)
+    fewer = _count_ordered(part.views["l"]) < _count_ordered(part.views["r"])
+    yield LookUp(part, "l" if fewer else "r", rows)
 
 
-def _looks_of_overlap(
+def _look_ups_of_overlap(
     part: Part,
     overlap: Overlap,
     rows: dict[Side, PartRows],
     proper: dict[Side, NDArray[np.bool_]],
-) -> Iterator[Look]:
+) -> Iterator[LookUp]:
     starts, ends = overlap.starts, overlap.ends
     after = _view(
         part.views["r"],
@@ -326,8 +322,8 @@ def _looks_of_overlap(
     # The right start inside the left interval, and the left start inside the right one.
     first = replace(part, views={"l": part.views["l"], "r": after})
     second = replace(part, views={"l": inside, "r": part.views["r"]})
-    yield Look(first, "r", {"l": rows["l"], "r": _some(rows["r"], proper["r"])})
-    yield Look(second, "l", {"l": _some(rows["l"], proper["l"]), "r": rows["r"]})
+    yield LookUp(first, "r", {"l": rows["l"], "r": rows["r"].where(proper["r"])})
+    yield LookUp(second, "l", {"l": rows["l"].where(proper["l"]), "r": rows["r"]})
     # What neither finds: intervals that end before they begin, on the side that they begin on.
     if not proper["r"].all():
         yield _reversed(part, "r", overlap, rows, proper)
@@ -341,7 +337,7 @@ def _reversed(
     overlap: Overlap,
     rows: dict[Side, PartRows],
     proper: dict[Side, NDArray[np.bool_]],
-) -> Look:
+) -> LookUp:
     """The matches of one side's reversed intervals that the two look-ups leave out."""
     op = "<=" if side == "r" else ">"
     extra = {
@@ -350,20 +346,16 @@ def _reversed(
     }
     views: dict[Side, View] = {of: _with_ask(part.views[of], *extra[of]) for of in part.views}
     odd = dict(rows)
-    odd[side] = _some(rows[side], ~proper[side])
-    return Look(replace(part, views=views), "r", odd)
+    odd[side] = rows[side].where(~proper[side])
+    return LookUp(replace(part, views=views), "r", odd)
 
 
-def _in_order(rows: PartRows, overlap: Overlap, side: Side, op: str) -> NDArray[np.bool_]:
+def _find_proper(rows: PartRows, overlap: Overlap, side: Side, op: str) -> NDArray[np.bool_]:
     """Which rows' intervals do not end before they begin."""
     start, end = rows.keys[overlap.starts[side]], rows.keys[overlap.ends[side]]
     assert not isinstance(start, BytesKey)
     assert not isinstance(end, BytesKey)
     return start <= end if op == "<=" else start < end
-
-
-def _some(rows: PartRows, mask: NDArray[np.bool_]) -> PartRows:
-    return rows if mask.all() else rows.take(np.flatnonzero(mask).astype(np.int32))
 
 
 def _view(view: View, key: int, asks: tuple[Ask, ...]) -> View:
@@ -385,6 +377,6 @@ def _with_ask(view: View, key: int, ask: Ask) -> View:
     return replace(view, asks=tuple(asks))
 
 
-def _ordered(view: View) -> int:
+def _count_ordered(view: View) -> int:
     """How many intervals a probe asks for, equalities aside."""
     return sum(not dim.equal for dim in view.shape.dims)

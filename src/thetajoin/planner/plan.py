@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, Side
-from thetajoin.engine.rows import make_batch, storage_schema, stored
-from thetajoin.engine.tables import Look, looks
+from thetajoin.engine.rows import cast_for_storage, make_batch, storage_schema
+from thetajoin.engine.tables import LookUp, plan_look_ups
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.probe import Arrivals, Probe
 from thetajoin.paper_options import explain_index
@@ -136,7 +136,7 @@ def make_plan(compiled: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatc
 
 def sample_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
     """At most `number` rows of a batch, evenly spaced, in the types that rows are kept in."""
-    batch = stored(batch, storage_schema(batch.schema))
+    batch = cast_for_storage(batch, storage_schema(batch.schema))
     if batch.num_rows <= number:
         return batch
     rows = np.linspace(0, batch.num_rows - 1, number).astype(np.int64)
@@ -150,8 +150,8 @@ def _plan_part(
     probes = make_batch(left, "l", (part,), []).parts[0]
     target = make_batch(right, "r", (part,), []).parts[0]
     whole = not isinstance(compiled.window, CountWindow) and len(probes) and len(target)
-    plain = Look(part, "r", {"l": probes, "r": target})
-    found = list(looks(part, probes, target)) if whole else [plain]
+    plain = LookUp(part, "r", {"l": probes, "r": target})
+    found = list(plan_look_ups(part, probes, target)) if whole else [plain]
     kernel = "overlap" if len(found) > 1 else _kernel(found[0])
     pairs = sum(_pairs(look) for look in found)
     share = pairs / (left.num_rows * right.num_rows) if left.num_rows and right.num_rows else 0.0
@@ -172,7 +172,7 @@ def _plan_part(
     )
 
 
-def _probed(look: Look) -> tuple[PoJoin, Probe]:
+def _probed(look: LookUp) -> tuple[PoJoin, Probe]:
     """The index of a look-up's stored side, and what the other side asks of it."""
     view = look.part.views[look.stored]
     rows, probes = look.rows[look.stored], look.rows[OTHER[look.stored]]
@@ -180,12 +180,12 @@ def _probed(look: Look) -> tuple[PoJoin, Probe]:
     return index, Probe(view.intervals(probes.keys), len(probes))
 
 
-def _kernel(look: Look) -> str:
+def _kernel(look: LookUp) -> str:
     index, probe = _probed(look)
     return index.drive(probe).kind if index.shape.dims else "nested loop"
 
 
-def _pairs(look: Look) -> int:
+def _pairs(look: LookUp) -> int:
     index, probe = _probed(look)
     last = int(look.rows[look.stored].rows.max(initial=-1))
     streams = index.pairs(probe, Arrivals.dense(0, last + 1), room=1 << 16)

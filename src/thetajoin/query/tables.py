@@ -10,7 +10,7 @@ import pyarrow as pa
 from thetajoin.api import is_spark
 from thetajoin.batch.files import format_of
 from thetajoin.batch.tables import kind_of, to_batch
-from thetajoin.engine.rows import storage_schema, stored
+from thetajoin.engine.rows import cast_for_storage, storage_schema
 from thetajoin.errors import OptionError, SchemaError, nearest
 
 
@@ -90,4 +90,4 @@ def _read(table: Any, name: str) -> pa.Table:
     if twins:
         raise SchemaError(f"the table {name!r} has two columns {twins[0]!r}: rename one")
     # WHERE, ORDER BY and DISTINCT pick rows, which Arrow cannot do in its view types.
-    return pa.table(stored(batch, storage_schema(batch.schema)))
+    return pa.table(cast_for_storage(batch, storage_schema(batch.schema)))

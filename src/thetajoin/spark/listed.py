@@ -17,7 +17,7 @@ from thetajoin.aggregate.state import State, merge
 from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.batch.tables import contiguous
 from thetajoin.engine.parts import Side
-from thetajoin.engine.rows import storage_schema, stored
+from thetajoin.engine.rows import cast_for_storage, storage_schema
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.spark.columns import by_position
 from thetajoin.spark.meaning import check_aggregate
@@ -75,7 +75,7 @@ def grouped_rows(df: Any, group_by: Mapping[str, str], aggs: Mapping[str, str]) 
 
     def totals(batch: pa.RecordBatch) -> State:
         named = pa.Table.from_batches([batch]).rename_columns(schema.names)
-        return row_totals(stored(contiguous(named, "joined"), schema), spec())
+        return row_totals(cast_for_storage(contiguous(named, "joined"), schema), spec())
 
     partials = mapped(by_position(df), _adding(spec, totals), spark_schema(checked, df, df))
     return finished(partials, checked)
