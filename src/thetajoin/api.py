@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, overload
 import pyarrow as pa
 
 from thetajoin.batch.tables import ArrowInput, Frame
-from thetajoin.calls import SMALLER, explain_call, run_call
-from thetajoin.calls import is_spark as is_spark
-from thetajoin.calls import open_join as open_join
+from thetajoin.dispatch import SMALLER, explain_call, run_call
+from thetajoin.dispatch import is_spark as is_spark
+from thetajoin.dispatch import open_join as open_join
 from thetajoin.engine.layout import HowName
 from thetajoin.engine.nearest import Nearest, nearest_condition
 from thetajoin.engine.spec import JoinSpec

@@ -12,7 +12,7 @@ import pyarrow as pa
 from thetajoin.api import join
 from thetajoin.batch.keys import Int64
 from thetajoin.batch.tables import Frame, from_table, kind_of
-from thetajoin.calls import SMALLER, is_spark
+from thetajoin.dispatch import SMALLER, is_spark
 from thetajoin.engine.parts import compare_columns
 from thetajoin.engine.rows import Ordering, take_all_in
 from thetajoin.engine.spec import check_window

@@ -31,7 +31,6 @@ from thetajoin.window.windows import TimeWindow, Window
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 class _Locked(Protocol):

@@ -19,7 +19,7 @@ from thetajoin.api import (
 )
 from thetajoin.batch.dtypes import unmarked
 from thetajoin.batch.tables import Kind, from_table, to_batch
-from thetajoin.calls import more_pairs_than, run_call
+from thetajoin.dispatch import more_pairs_than, run_call
 from thetajoin.engine.machine import Size, fitting
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError

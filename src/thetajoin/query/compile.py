@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.api import is_spark
-from thetajoin.calls import run_call
+from thetajoin.dispatch import run_call
 from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import WindowError, enough_memory, nearest
