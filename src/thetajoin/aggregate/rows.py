@@ -68,7 +68,7 @@ class SideRows:
 
 
 def row_totals(table: pa.RecordBatch, spec: AggSpec) -> State:
-    """The totals of rows as they are, each once; what they are about is the left side."""
+    """The totals of rows taken once each; aggregates are of the left side."""
     rows = SideRows(table, "l", spec)
     state, codes = rows.state(), rows.grouping.codes
     state.pairs += np.bincount(codes, minlength=state.size)
@@ -153,12 +153,12 @@ class PairTotals:
         return evaluate(expr, left=tables["l"], right=tables["r"])
 
     def take_full(self) -> list[State]:
-        """States that are complete in themselves."""
+        """States that are complete."""
         full, self._full = self._full, []
         return full
 
     def finish(self) -> list[State]:
-        """What is left."""
+        """All states that have not been taken."""
         states = self.take_full()
         if self._dense is not None:
             states.append(self._dense.seen())

@@ -66,14 +66,14 @@ class Asking:
 
 @dataclass(frozen=True)
 class LeftGroups:
-    """New left rows whose groups stay without a match; what these rows ask is added to them."""
+    """New left rows, whose groups are kept even without a match, and their totals."""
 
     rows: SideRows
     state: State
 
     @staticmethod
     def of(table: pa.RecordBatch, spec: AggSpec) -> LeftGroups:
-        """Without any pairs yet."""
+        """Groups without any pairs yet."""
         rows = SideRows(table, "l", spec)
         return LeftGroups(rows, rows.state())
 
@@ -89,7 +89,7 @@ class Aggregator:
         self._left: LeftGroups | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._pool_process = os.getpid()
-        # How often totals came without pairs, and how often not and why.
+        # How often no pairs were needed, and how often they were, by the reason.
         self.asked = 0
         self.listed: dict[str, int] = {}
 
@@ -300,7 +300,7 @@ class Aggregator:
         return found
 
     def _asking_of_block(self, at: int, part: Part, block: Block, side: Side) -> Asking:
-        """A block's rows as they ask, which they do with every batch of the other side."""
+        """A block's rows as askers; kept, as every batch of the other side is asked."""
         rows, view = self._rows_of_block(block, side), part.views[OTHER[side]]
 
         def make() -> Asking:
@@ -366,7 +366,7 @@ def _part_rows(block: Block, at: int, view: View) -> PartRows:
 
 
 def _turn_sight(block: Block, see: See | None, rows: int) -> See | None:
-    """What new rows may see of a block, as what its rows may see of the new ones.
+    """What a block's rows may see of new rows, from what these may see of the block.
 
     Later rows see later ones: both bounds never go down, so a stored row is seen by a range. New
     rows that are told apart from themselves have numbers without gaps.

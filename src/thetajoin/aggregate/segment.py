@@ -1,4 +1,4 @@
-"""One side's rows as something that can be asked: an index, and its columns as a plane."""
+"""One side's rows, ready to answer questions: an index, and columns to add up."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from thetajoin.kernels import exact_sums
 from thetajoin.kernels.order import gather, inverse, order_of
 from thetajoin.kernels.threads import Mapper
 
-# Probes that see more different ranges of rows than this take the order of arrival as one more.
+# With more different ranges of visible rows than this, arrival becomes one more order.
 MOST_RANGES = 6
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Why some rows' aggregates need their matches to be listed."""
+    """Why matches must be listed."""
 
     why: str
 

@@ -82,7 +82,7 @@ class Answer:
 
     @staticmethod
     def empty(plane: Plane, size: int) -> Answer:
-        """No rows for anyone."""
+        """An answer without rows."""
         return Answer(
             np.zeros((1 + len(plane.sums), size), np.int64),
             np.full((len(plane.ranks), size), NONE, np.int64),

@@ -89,7 +89,7 @@ class AggSpec:
         return pa.schema([pa.field(c.name, c.type, metadata=c.mark) for c in columns])
 
     def with_left_groups(self) -> AggSpec:
-        """The same with every group of the left side; one without groups has its row anyway."""
+        """The same with every group of the left side; without groups there is one row anyway."""
         for group in self.groups:
             if "r" in group.expr.sides():
                 raise OptionError(

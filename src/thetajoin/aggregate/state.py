@@ -106,7 +106,7 @@ class State:
 
     @staticmethod
     def nothing(spec: AggSpec) -> State:
-        """The state before any rows: no groups, or the one that is always there."""
+        """The state before any rows: no groups, or the single one of a query without groups."""
         keys = [pa.array([], group.expr.type) for group in spec.groups]
         return State.empty(spec, keys, 0 if spec.groups else 1)
 

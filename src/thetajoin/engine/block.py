@@ -93,7 +93,7 @@ class Block:
         return self.index_bytes + int(self.table.nbytes)
 
     def with_marks(self, settled: Flags | None) -> Block:
-        """The same rows with other marks."""
+        """A block of the same rows with other marks."""
         other = copy.copy(self)
         other.settled = settled
         return other
@@ -137,7 +137,7 @@ def sorted_block(
 
 
 def orders_of(part: PartRows, keys: tuple[int, ...]) -> Callable[[int, Mapper], NDArray[np.int32]]:
-    """Orders of the stored keys, which the rows keep for when they probe."""
+    """Orders of the stored keys; the rows keep them, for when they probe."""
     return lambda dim, mapper: part.order(keys[dim], mapper)
 
 
@@ -207,7 +207,7 @@ def concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def rows_without_columns(rows: int) -> pa.RecordBatch:
-    """A batch that has a number of rows and nothing in them."""
+    """A batch of so many rows without columns."""
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["_"]).select([])
 
 

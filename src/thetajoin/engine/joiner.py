@@ -30,9 +30,9 @@ from thetajoin.limits import limits
 from thetajoin.predicate import Expr, evaluate
 
 Positions = NDArray[np.int32]
-# Where output batches leave this process whole, they have about so many bytes at most.
+# The most bytes, about, of an output batch that leaves this process whole.
 OUTPUT_BYTES = 32 << 20
-# A sample of so many rows says whether to look which ones can match, where that takes long.
+# With very many probes, a sample of so many says whether it pays to look which can match.
 ABLE_SAMPLED = 512
 PairStream = Iterator[tuple[Positions, Positions]]
 
@@ -185,7 +185,7 @@ def side_by_side(view: View, rows: PartRows) -> PartRows:
 
 
 def drop_unable(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
-    """The rows that ask for something between the extremes of some index.
+    """The rows without those that ask for nothing between the extremes of any index.
 
     Units that store ranges of a key are spared most of the others' probes by this.
     """
@@ -215,7 +215,7 @@ def _find_able(view: View, rows: PartRows, zones: list[dict[int, tuple[int, int]
 
 
 def count_look_up_pieces(rows: PartRows, indexes: list[Any], pieces: int) -> int | None:
-    """Where all indexes look equality keys up, in how many pieces or more to probe; None if not.
+    """In how many pieces to probe indexes that all look equality keys up; None if some do not.
 
     Such probes need no order. In small pieces all that is computed for them stays in the cache, so
     that it costs little to put each piece in order, and threads share the pieces evenly.
@@ -237,7 +237,7 @@ def make_probe(view: View, rows: PartRows, see: See | None) -> Probe:
 
 
 def seeing(probe: Probe, see: See | None, rows: Positions) -> Probe:
-    """The same probes, of which each sees only some rows; `rows` says where they stand."""
+    """The same probes, each seeing only what `see` allows; `rows` are their positions in it."""
     if see is None:
         return probe
     low = None if see.low is None else gather(see.low, rows)

@@ -57,7 +57,7 @@ Positions = NDArray[np.int32]
 # What an indicator says of a row: the places of these words, which are those of pandas.
 LEFT_ONLY, RIGHT_ONLY, BOTH = range(3)
 INDICATED = "left_only", "right_only", "both"
-# From so many rows on, a loop of ours gathers them faster than Arrow does.
+# From so many rows on, our own loop gathers them faster than Arrow does.
 WORTH_ROWS = 1 << 14
 _WIDTHS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
@@ -139,7 +139,7 @@ class Layout:
             type_ = pa.dictionary(pa.int8(), pa.string())
             fields.append(pa.field(check_indicator(indicator, how, taken), type_))
         self.schema = pa.schema(fields)
-        # Rows may be kept in other types than they came in (see `intake.storage_schema`).
+        # Rows may be kept in other types than they came in (see `rows.storage_schema`).
         self._as_given = any(
             t.is_string_view(f.type) or t.is_binary_view(f.type) or t.is_run_end_encoded(f.type)
             for f in fields
@@ -149,7 +149,7 @@ class Layout:
         self.alike: dict[int, int] = {}
 
     def with_alike(self, parts: tuple[Part, ...], left: pa.Schema, right: pa.Schema) -> Layout:
-        """The same for matches that satisfy some part of a condition, of rows kept in two schemas.
+        """The same layout for matches of a condition with these parts, of rows kept in two schemas.
 
         A right column that must be equal to a left one is not gathered a second time.
         """
@@ -221,7 +221,7 @@ class Layout:
 
 
 def _equal_columns(part: Part, left: pa.Schema, right: pa.Schema) -> set[tuple[str, str]]:
-    """Columns that are equal where a part holds, and of a type of which equal values are the same.
+    """Columns that a part makes equal, of a type whose equal values are identical.
 
     Of doubles they are not: 0.0 is equal to -0.0.
     """

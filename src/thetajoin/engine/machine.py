@@ -56,7 +56,7 @@ def memory_bytes() -> int | None:
 
 
 def may_be_alive(process: int) -> bool:
-    """Whether a process may still be running; always where asking would end it, on Windows."""
+    """Whether a process may still be running; always True on Windows, where asking would end it."""
     if os.name == "nt":
         return True
     try:
@@ -82,7 +82,7 @@ RESERVE = 0.05
 
 
 def available_memory() -> int | None:
-    """Bytes that this process can still have, by the machine and its container.
+    """Bytes of memory that the machine and the container still have for this process.
 
     None where the platform does not say, as on macOS and Windows.
     """
@@ -183,7 +183,7 @@ def fitting(
 
 
 def _bytes(batch: pa.RecordBatch) -> int:
-    """What a batch takes, without the dictionaries that it shares with others."""
+    """The bytes of a batch, without dictionaries, which it shares with others."""
     total = 0
     for column in batch.columns:
         total += (column.indices if pa.types.is_dictionary(column.type) else column).nbytes

@@ -26,7 +26,7 @@ HOWS: tuple[How, ...] = ("left", "inner", "semi", "anti")
 
 @dataclass(frozen=True)
 class Nearest:
-    """The best `k` right rows of a left row by the distance of one key, checked but for types.
+    """The best `k` right rows of a left row by the distance of one key; types are checked later.
 
     key: the compared columns, left and right. tolerance: the largest distance. ties: which of right
     rows at equal distance, by the right column `order_by`, else as they came; None: as pandas does.
@@ -43,7 +43,7 @@ class Nearest:
     def of(
         cls, key: Any, direction: Any, tolerance: Any, k: Any, ties: Any, order_by: Any
     ) -> Nearest:
-        """From what a user gave; refuses what cannot be right with any table."""
+        """From a user's arguments; refuses what would be wrong for any tables."""
         _one_of("direction", direction, get_args(Direction))
         if ties is not None:
             _one_of("ties", ties, get_args(Ties))
@@ -59,7 +59,7 @@ class Nearest:
 
     @property
     def tie_rule(self) -> int:
-        """Which of rows at equal distance, as kernels are told it."""
+        """Which of the rows at equal distance to take, as kernels want it."""
         return USUAL_TIES[self.direction] if self.ties is None else TIES[self.ties]
 
     def near_key(self, left: pa.Schema, right: pa.Schema) -> NearKey:
@@ -116,7 +116,7 @@ def nearest_how(how: Any) -> How:
 
 
 def nearest_condition(by: Any, on: Any) -> list[str | Built] | None:
-    """Equalities and a further condition as one; None if there are neither."""
+    """The equalities and the further condition together; None if there is neither."""
     parts: list[str | Built] = [l[a] == r[b] for a, b in _pairs(by)]
     if on is not None:
         parts += on if isinstance(on, list | tuple) else [on]
@@ -221,7 +221,7 @@ def _tolerance(given: Any, type_: pa.DataType, column: str) -> Any:
 
 
 def _plain(tolerance: Any) -> Any:
-    """A tolerance as JSON can hold it, and as it is given again."""
+    """A tolerance as a value that JSON can hold and `Nearest` takes."""
     if isinstance(tolerance, Decimal):
         return {"decimal": str(tolerance)}
     if isinstance(tolerance, str | int | float):

@@ -53,13 +53,13 @@ class NearestJoin(CompiledJoin):
 
     @property
     def nearest(self) -> Nearest:
-        """What is nearest, and how many of them."""
+        """The key, the direction, and how many rows to take."""
         assert self.spec.nearest is not None
         return self.spec.nearest
 
     @property
     def keeps(self) -> How:
-        """As of a left join: each left row is in one place, with a mark."""
+        """As in a left join, each left row is in one place, with a mark."""
         return "left"
 
     @property
@@ -199,7 +199,7 @@ class NearestState(JoinState):
     join: NearestJoin
 
     def carry_out(self, step: Step) -> Iterator[pa.RecordBatch]:
-        """New rows only wait; those that can match nothing come out if they are wanted."""
+        """New rows wait; only those that can never match come out now."""
         yield from self._give_unmatchable(step)
         yield from self.commit(step)
 

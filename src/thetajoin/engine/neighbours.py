@@ -1,4 +1,4 @@
-"""Looking for the nearest stored rows of a batch of left rows, over blocks and alternatives."""
+"""Finds the nearest stored rows of a batch of left rows, over blocks and alternatives."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from thetajoin.engine.nearest_join import NearestJoin
 
 NO_ROWS: Positions = np.zeros(0, np.int32)
-# Where pairs must pass a further check, so many rows are looked at first, then more and more.
+# Where pairs must pass a further check: rows to look at first, and by how much that grows.
 LOOKED_AT, MORE = 4, 8
 
 
@@ -237,12 +237,12 @@ class NearestFinder:
 
     @staticmethod
     def _ends(index: PoJoin) -> tuple[int, int]:
-        """The smallest and the largest key of an index; of byte strings it is not known."""
+        """The smallest and the largest key of an index, or what bounds them for byte strings."""
         assert index.shape.primary is not None
         return index.extremes.get(index.shape.primary, (INT64_MIN, INT64_MAX))
 
     def _no_keys_yet(self, batch: KeyedBatch) -> Int64 | None:
-        """The best key of each left row so far, for blocks to be passed over that have no better.
+        """The best key of each left row so far, so that blocks without a better one can be skipped.
 
         None where that would not be seen from a block's ends.
         """

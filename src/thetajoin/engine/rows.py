@@ -78,14 +78,14 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, side: Side) -> pa.RecordBa
 
 
 def take_in(table: Any, what: str, *, as_kind: Kind | None = None) -> pa.RecordBatch:
-    """A table of any kind as a record batch whose fields say all that a join must know of them."""
+    """A table of any kind as a record batch whose fields carry all that a join needs to know."""
     return with_categories(to_batch(table, what, as_kind=as_kind), what)
 
 
 def take_all_in(
     given: Mapping[str, Any], *, as_kind: Kind | None = None
 ) -> dict[str, pa.RecordBatch]:
-    """Tables by what they are, as record batches; one that is given twice is read once.
+    """Tables by name, as record batches; one that is given twice is read once.
 
     >>> rows = pa.table({"x": [1]}).to_reader()
     >>> take_all_in({"left": rows, "right": rows})["right"].num_rows
@@ -99,7 +99,7 @@ def take_all_in(
 
 
 def _check_categories(new: pa.Schema, schema: pa.Schema, side: Side) -> None:
-    """Refuse rows whose ordered categories are others than those the column began with."""
+    """Refuse rows whose ordered categories differ from those the column began with."""
     for kept in schema:
         known = categories_of(kept)
         if known is None or new.names.count(kept.name) != 1:
@@ -140,7 +140,7 @@ def cast_for_storage(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch
 
 
 def cast_back(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """A column that was kept in a type of ours, in the type it came in."""
+    """A stored column in the type it came in."""
     if column.type == type_:
         return column
     if isinstance(type_, pa.RunEndEncodedType):
@@ -165,7 +165,7 @@ class Clock:
         return Clock({"l": time.left, "r": time.right}, time.type, {"l": -time.low, "r": time.high})
 
     def extend_for_waiting(self, farthest: int | None) -> Clock:
-        """For left rows that wait for right rows after them, up to a distance.
+        """The clock of left rows that wait for right rows after them, up to a distance.
 
         What they need of the rows before them stays for as long as they wait.
         """
@@ -176,7 +176,7 @@ class Clock:
         return Clock(self.exprs, self.type, {"l": reach["l"], "r": reach["l"] + reach["r"]})
 
     def times(self, batch: pa.RecordBatch, side: Side) -> tuple[Int64, NDArray[np.bool_]]:
-        """Times as integers, the least one for NULL, and which are NULL."""
+        """Times as integers, with the smallest integer for NULL, and which are NULL."""
         array = evaluate_side(self.exprs[side], side, batch)
         null = ~array.is_valid().to_numpy(zero_copy_only=False)
         result = np.full(len(array), INT64_MIN, np.int64)
@@ -285,7 +285,7 @@ def rank_values(values: pa.Array) -> Int64:
 Rows32 = NDArray[np.int32]
 
 
-# Some rows take their order from that of all rows where they are at most this many times more.
+# Some rows take their order from that of all rows if all are at most this many times as many.
 SHARED_ORDER = 4
 
 
@@ -295,9 +295,9 @@ class PartRows:
 
     rows: Rows32
     keys: list[Key]
-    # The orders of keys that somebody has asked for.
+    # The orders of keys that have been computed.
     orders: dict[int, Rows32] = field(default_factory=dict, repr=False, compare=False)
-    # More rows that these are some of, and which: what is sorted once serves both.
+    # The rows that these were taken from, and which of them: one sort serves both.
     among: tuple[PartRows, Rows32] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -328,7 +328,7 @@ class PartRows:
         return self.orders[key]
 
     def _sorted_keys(self) -> set[int]:
-        """The keys whose orders are at hand."""
+        """The keys whose orders are known."""
         return set(self.orders) | (set() if self.among is None else set(self.among[0].orders))
 
     def sorted_by(self, key: int) -> PartRows:
@@ -345,7 +345,7 @@ class PartRows:
         return taken
 
     def some(self, positions: Rows32) -> PartRows:
-        """Rows at positions that go up; they are sorted together with the others."""
+        """Rows at ascending positions, which can take their order from all rows."""
         taken = self.take(positions)
         if SHARED_ORDER * len(taken) < len(self):
             return taken

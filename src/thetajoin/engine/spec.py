@@ -32,7 +32,7 @@ NO_WINDOW = (
 
 @dataclass(frozen=True)
 class JoinSpec:
-    """What a join is, but for its inputs: made by a call of the API, and handed down unchanged.
+    """A call but for its inputs: made by the API, and handed down unchanged.
 
     group_by, aggs: where totals of the matches are asked for, and not the matches. window: None
     where none was given. options: as given; an engine takes those that are its own.
@@ -66,7 +66,7 @@ class JoinSpec:
         keep_late: Any = False,
         **more: Any,
     ) -> JoinSpec:
-        """From arguments as a caller gave them; refuses what is wrong whatever the inputs.
+        """From a caller's arguments; refuses what would be wrong for any inputs.
 
         more: other fields, whose values depend on the inputs' columns.
         """
@@ -105,7 +105,7 @@ class JoinSpec:
         )
 
     def for_stream(self) -> JoinSpec:
-        """The same of two streams; refuses what would keep rows for ever."""
+        """The same spec for two streams; refuses what would keep rows for ever."""
         window = check_window(self.window)
         if self.nearest is not None:
             window = nearest_window(window, self.nearest, streaming=True)
@@ -159,7 +159,7 @@ class JoinSpec:
 
 
 def totals_how(how: str) -> TotalsHow:
-    """How unmatched left rows are taken; other kinds of join have no groups for theirs."""
+    """What to do with unmatched left rows: the only ones that have a group."""
     with suppress(OptionError):
         known = parse_how(how)
         if known == "inner" or known == "left":

@@ -37,7 +37,7 @@ PARALLEL_SORT_ROWS = 100_000
 
 
 def mapper_of(join: CompiledJoin, rows: int) -> AbstractContextManager[Mapper]:
-    """What sorts the keys of so many rows, on several threads if that is worth it."""
+    """Threads to sort the keys of so many rows with, if that is worth it."""
     return threaded(1 if rows < PARALLEL_SORT_ROWS else join.joiner.threads)
 
 
@@ -97,7 +97,7 @@ class JoinState:
         return saved
 
     def copy(self) -> Self:
-        """A state that goes its own way: nothing it does changes this one. O(segments)."""
+        """An independent copy, whose calls never change this state. O(segments)."""
         other = copy.copy(self)
         other.late = dict(self.late)
         other.counters = replace(self.counters)
@@ -200,7 +200,7 @@ class JoinState:
         """New rows as a block; `probes` says how many will look for them, where nothing follows."""
         last, sort = probes is not None, probes is not None and probes >= limits.sorted_probes
         store, times = self.stores[side], self.join.times(batch.table, side)
-        # Nothing probes a table's left rows, but where they are seen by when they came.
+        # Nothing probes a table's left rows, except where the order of arrival matters.
         if last and side == "l" and not isinstance(self.join.window, CountWindow):
             settled = np.zeros(len(batch), np.bool_) if store.config.preserved else None
             return Block(numbers, batch.table, [], settled, times)
@@ -330,11 +330,11 @@ class JoinState:
             store.drop_older(instant - clock.reach[side])
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What is still owed: nothing more will come."""
+        """All unmatched rows: nothing more will come."""
         yield from self._release(None)
 
     def _release(self, instant: int | None) -> Iterator[pa.RecordBatch]:
-        """Unmatched rows that nothing can match any more from an instant on; None: ever."""
+        """Unmatched rows that nothing from this instant on can match; all of them for None."""
         for side, store in self.stores.items():
             if not self.join.gives_unmatched(side):
                 continue
@@ -350,7 +350,7 @@ class JoinState:
             store.set_marks(marks)
 
     def take_dropped(self) -> dict[Side, pa.RecordBatch]:
-        """The late rows of each side that were set aside, in the types they came in; once."""
+        """Take out the late rows that were set aside, in the types they came in."""
         taken: dict[Side, pa.RecordBatch] = {}
         for side in SIDES:
             given = self.join.given[side]

@@ -88,7 +88,7 @@ class Sink:
 
     def take(self, meeting: Meeting, joiner: Joiner | None = None) -> Iterator[pa.RecordBatch]:
         """Find a meeting's matches and mark their rows; gives the pairs, if they are wanted."""
-        # Without pairs, only the rows of one side are marked, and a first match says all of them.
+        # Without pairs only one side has marks, and its rows' first matches are enough.
         once = not self._wants_pairs and meeting.flags is not None
         for found in (joiner or self._joiner).probe(
             meeting.batch,
@@ -186,7 +186,7 @@ class Step:
         )
 
 
-# Rows of each side from whose keys the units' ranges are cut.
+# Rows of each side in the sample that the units' ranges are cut from.
 SAMPLED = 1024
 
 

@@ -123,7 +123,7 @@ class StoreConfig:
 
 
 class Merge:
-    """Neighbouring segments on their way to becoming one, on a thread of its own.
+    """Neighbouring segments that a thread is making into one.
 
     A merge only reads its parts, so one that fails, or whose thread stayed behind in the parent
     process of a fork, is no loss: it is forgotten, and due again.
@@ -177,7 +177,7 @@ class Store:
         self._merging: Merge | None = None
 
     def copy(self) -> Store:
-        """A store of the same rows; what happens to it leaves this one as it is. O(segments)."""
+        """An independent copy of the same rows. O(segments)."""
         other = copy.copy(self)
         other.segments = list(self.segments)
         return other
