@@ -123,12 +123,12 @@ def _readable(message: str) -> str:
     return f"{message[: _LONGEST // 2]} ... {message[-_LONGEST // 3 :]}"
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def suggest(name: str, names: Iterable[str]) -> str:
     """A hint that names the closest of `names`, or lists them; O(len(names)).
 
-    >>> nearest("pric", ["price", "time"])
+    >>> suggest("pric", ["price", "time"])
     "did you mean 'price'?"
-    >>> nearest("zzz", ["price", "time"])
+    >>> suggest("zzz", ["price", "time"])
     'there are: price, time'
     """
     known = list(dict.fromkeys(names))

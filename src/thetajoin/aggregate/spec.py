@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from thetajoin.batch.dtypes import mark_of
-from thetajoin.errors import ConditionError, OptionError, is_text, nearest
+from thetajoin.errors import ConditionError, OptionError, is_text, suggest
 from thetajoin.predicate import Expr
 from thetajoin.predicate.categories import Categories
 from thetajoin.predicate.nodes import Column, Place, coerced
@@ -192,7 +192,7 @@ def _output(name: str, text: str, left: pa.Schema, right: pa.Schema, terms: list
             if isinstance(tree, exp.Anonymous)
             else ("this is not an aggregate")
         )
-        hint = nearest(tree.name, FUNCTIONS) if isinstance(tree, exp.Anonymous) else _EXAMPLE
+        hint = suggest(tree.name, FUNCTIONS) if isinstance(tree, exp.Anonymous) else _EXAMPLE
         raise source.error(what, tree, hint)
     arguments = list(tree.expressions)
     if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):

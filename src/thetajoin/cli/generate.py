@@ -18,7 +18,7 @@ from pyarrow import parquet
 from thetajoin.cli.files import real
 from thetajoin.cli.interrupts import check_interrupted
 from thetajoin.cli.places import check_writable
-from thetajoin.errors import OptionError, nearest
+from thetajoin.errors import OptionError, suggest
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -91,7 +91,7 @@ def write_streams(
     new ones are written.
     """
     if kind not in STREAMS:
-        raise OptionError(f"no streams {kind!r}: {nearest(kind, STREAMS)}")
+        raise OptionError(f"no streams {kind!r}: {suggest(kind, STREAMS)}")
     if rows < 1 or files < 1 or files > rows:
         raise OptionError("rows and files must be at least 1, and no more files than rows")
     if not 0 <= matches < math.inf:

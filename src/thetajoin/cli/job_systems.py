@@ -41,7 +41,7 @@ from typing import Any
 
 from thetajoin.cli.files import folder, place
 from thetajoin.cli.secrets import filled
-from thetajoin.errors import OptionError, nearest
+from thetajoin.errors import OptionError, suggest
 from thetajoin.spark.connectors.specs import (
     FORMATS,
     LATEST,
@@ -218,7 +218,7 @@ def _needs(data: dict[str, Any], key: str, where: str) -> None:
 
 def _choice(value: Any, known: tuple[str, ...], key: str, where: str) -> str:
     if value not in known:
-        raise OptionError(f"{where}: {key} = {value!r}: {nearest(str(value), known)}")
+        raise OptionError(f"{where}: {key} = {value!r}: {suggest(str(value), known)}")
     return str(value)
 
 

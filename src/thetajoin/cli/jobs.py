@@ -59,7 +59,7 @@ from thetajoin.cli.job_systems import (
     topic_source,
 )
 from thetajoin.cli.named_files import named_files
-from thetajoin.errors import OptionError, SchemaError, nearest
+from thetajoin.errors import OptionError, SchemaError, suggest
 from thetajoin.spark.connectors.specs import Sink, TableSource, TableStream, TopicSource
 from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow, Window
 
@@ -225,7 +225,7 @@ def _check(data: Any, kind: str, where: str, known: dict[str, type] | None = Non
     known = _KEYS[kind] if known is None else known
     for key, value in data.items():
         if key not in known:
-            raise OptionError(f"{where}: unknown key {key!r}: {nearest(key, known)}")
+            raise OptionError(f"{where}: unknown key {key!r}: {suggest(key, known)}")
         wanted = known[key]
         wrong = not isinstance(value, wanted) or (wanted is int and isinstance(value, bool))
         if wrong:
@@ -286,7 +286,7 @@ def _watermark(data: dict[str, Any], where: str) -> tuple[str, str] | None:
 
 def _one_of(value: str, known: tuple[str, ...], key: str, where: str) -> None:
     if value not in known:
-        raise OptionError(f"{where}: {key} = {value!r}: {nearest(value, known)}")
+        raise OptionError(f"{where}: {key} = {value!r}: {suggest(value, known)}")
 
 
 def _window(data: Any, where: str) -> tuple[Window, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -11,7 +10,7 @@ from typing import Any, Literal
 from thetajoin.engine.layout import How, check_suffix, parse_how
 from thetajoin.engine.machine import available_cores
 from thetajoin.engine.nearest import Nearest, nearest_from_dict, nearest_how, nearest_window
-from thetajoin.errors import OptionError, WindowError
+from thetajoin.errors import OptionError, WindowError, suggest
 from thetajoin.paper_options import PO_JOIN, check_index
 from thetajoin.predicate import condition_text
 from thetajoin.window.windows import (
@@ -268,7 +267,5 @@ class Options:
                     f"{name}= goes with a join of two Spark streams: leave it out here"
                 )
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-                raise OptionError(f"unknown option {name!r}: {hint}")
+                raise OptionError(f"unknown option {name!r}: {suggest(name, known)}")
         return cls(**given)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-from thetajoin.errors import OptionError, nearest
+from thetajoin.errors import OptionError, suggest
 from thetajoin.index.probe import Shape
 from thetajoin.paper_options import AUTO, PO_JOIN
 from thetajoin.papers.structures.structure import Structure
@@ -47,7 +47,7 @@ def check_name(name: Any, options: Mapping[str, Any]) -> None:
     """
     if not isinstance(name, str) or name not in (AUTO, *NAMES):
         text = name if isinstance(name, str) else ""
-        raise OptionError(f"index={name!r} is not known: {nearest(text, (AUTO, *NAMES))}")
+        raise OptionError(f"index={name!r} is not known: {suggest(text, (AUTO, *NAMES))}")
     known = parameters(name)
     for key, value in options.items():
         if key not in known:

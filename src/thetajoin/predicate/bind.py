@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from thetajoin.errors import ConditionError, nearest
+from thetajoin.errors import ConditionError, suggest
 from thetajoin.predicate.casts import can_cast
 from thetajoin.predicate.condition import Names
 from thetajoin.predicate.functions import FUNCTIONS, MANY
@@ -325,7 +325,7 @@ def _call(binder: Binder, name: str, arguments: list[exp.Expr]) -> Expr:
         return _cast_expr(binder.bind(arguments[0]), TYPE_FUNCTIONS[name])
     function = FUNCTIONS.get(name)
     if function is None:
-        raise MismatchError(f"unsupported function {name!r}", nearest(name, sorted(FUNCTIONS)))
+        raise MismatchError(f"unsupported function {name!r}", suggest(name, sorted(FUNCTIONS)))
     least, most = function.least, function.most
     if not least <= len(arguments) <= most:
         upto = "" if least == most else " or more" if most == MANY else f" to {most}"

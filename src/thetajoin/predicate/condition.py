@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from thetajoin.errors import ConditionError, nearest
+from thetajoin.errors import ConditionError, suggest
 from thetajoin.predicate.builder import Built
 from thetajoin.predicate.categories import categories_of
 from thetajoin.predicate.evaluate import simplify
@@ -68,8 +68,8 @@ class Scope:
                 f"unknown alias {parts[0]!r}", "only l (left) and r (right) are known"
             )
         known = [f"{side}.{name}" for side, schema in schemas.items() for name in schema.names]
-        close = nearest(parts[0], [*self.left.names, *self.right.names])
-        hint = close if close.startswith("did you") else nearest(parts[0], known)
+        close = suggest(parts[0], [*self.left.names, *self.right.names])
+        hint = close if close.startswith("did you") else suggest(parts[0], known)
         raise MismatchError(f"unknown column {parts[0]!r}", hint)
 
 
@@ -101,7 +101,7 @@ class ManyScope:
                 f"unknown input {parts[0]!r}", f"the inputs are {', '.join(self.schemas)}"
             )
         known = [f"{n}.{c}" for n, schema in self.schemas.items() for c in schema.names]
-        raise MismatchError(f"unknown column {parts[0]!r}", nearest(parts[0], known))
+        raise MismatchError(f"unknown column {parts[0]!r}", suggest(parts[0], known))
 
 
 def column_of(side: str, schema: pa.Schema, parts: list[str], owner: str) -> Column:
@@ -125,7 +125,7 @@ def column_of(side: str, schema: pa.Schema, parts: list[str], owner: str) -> Col
 def _one(names: Iterable[str], name: str, where: str) -> str:
     found = _find(names, name)
     if not found:
-        raise MismatchError(f"unknown column {name!r} {where}", nearest(name, names))
+        raise MismatchError(f"unknown column {name!r} {where}", suggest(name, names))
     if len(found) > 1:
         raise MismatchError(
             f"column {name!r} {where} is ambiguous", f"write one of {', '.join(found)}"

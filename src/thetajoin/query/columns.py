@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from thetajoin.api import is_spark
 from thetajoin.engine.rows import take_in
-from thetajoin.errors import ThetaJoinError, nearest
+from thetajoin.errors import ThetaJoinError, suggest
 from thetajoin.predicate.bind import bind_tree
 from thetajoin.predicate.condition import column_of
 from thetajoin.predicate.nodes import Column
@@ -73,7 +73,7 @@ class Columns:
             owners = [a for a, schema in schemas.items() if _find(schema.names, name)]
             owners = [a for a in owners if (a, name.lower()) not in self.merged]
             if len(parts) > 1 and not owners:
-                known = nearest(name, schemas)
+                known = suggest(name, schemas)
                 raise source.error(f"unknown table {name!r} in the query", node, known)
         if len(owners) > 1:
             hint = " or ".join(f"{owner}.{name}" for owner in owners)
@@ -85,7 +85,7 @@ class Columns:
                 if not owners and _find(self.every[alias].names, name):
                     raise source.error(f"{alias!r} {why}", node)
             known_names = names or [n for s in schemas.values() for n in s.names]
-            raise source.error(f"unknown column {name!r}", node, nearest(name, known_names))
+            raise source.error(f"unknown column {name!r}", node, suggest(name, known_names))
         return (owners[0], real), fields
 
     def owns(self, node: exp.Column) -> bool:

@@ -14,7 +14,7 @@ from thetajoin.api import is_spark
 from thetajoin.dispatch import run_call
 from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.spec import JoinSpec
-from thetajoin.errors import WindowError, enough_memory, nearest
+from thetajoin.errors import WindowError, enough_memory, suggest
 from thetajoin.predicate.render import backquoted
 from thetajoin.query.after import After, Order, filtered, with_column
 from thetajoin.query.asof import read_asof
@@ -525,7 +525,7 @@ class Compiler:
             if (sides[at], name) not in names:
                 known = self.columns.every[sides[at]].names
                 raise WindowError(
-                    f"the window's column {name!r} is not in {sides[at]!r}: {nearest(name, known)}"
+                    f"the window's column {name!r} is not in {sides[at]!r}: {suggest(name, known)}"
                 )
             return names[sides[at], name]
 

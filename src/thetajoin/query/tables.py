@@ -11,7 +11,7 @@ from thetajoin.api import is_spark
 from thetajoin.batch.files import format_of
 from thetajoin.batch.tables import kind_of, to_batch
 from thetajoin.engine.rows import cast_for_storage, storage_schema
-from thetajoin.errors import OptionError, SchemaError, nearest
+from thetajoin.errors import OptionError, SchemaError, suggest
 
 
 class Tables:
@@ -44,7 +44,7 @@ class Tables:
         if len(close) == 1:
             return close[0]
         if not is_path(name):
-            known = nearest(name, self._known)
+            known = suggest(name, self._known)
             raise OptionError(f"the query names the table {name!r}, which was not given: {known}")
         if not self._files:
             raise OptionError(

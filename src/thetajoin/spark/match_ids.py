@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from thetajoin.errors import OptionError, SchemaError, nearest
+from thetajoin.errors import OptionError, SchemaError, suggest
 
 _DIGITS = 32  # of an id: 128 bits
 _CONTENT, _COUNT = "__thetajoin_content", "__thetajoin_count"
@@ -50,7 +50,7 @@ def match_ids(
         keys = (keys,)
     for key in keys:
         if key not in df.columns:
-            raise SchemaError(f"the match's key {key!r} is no column: {nearest(key, df.columns)}")
+            raise SchemaError(f"the match's key {key!r} is no column: {suggest(key, df.columns)}")
     if keys:
         return df.select(_digest(_texts(df, keys)).alias(name), "*")
     if df.isStreaming or batch is None:
