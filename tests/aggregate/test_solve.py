@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thetajoin.aggregate.solve import GRID_RATIO, NONE, Axis, Plane, _packed, solve
+from thetajoin.aggregate.solve import GRID_RATIO, NONE, Axis, Plane, solve
+from thetajoin.warm import _packed
 
 
 def ranges(random, n, p, shape):
