@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thetajoin.aggregate.solve import GRID_RATIO, NONE, Axis, Plane, solve
-from thetajoin.warm import _packed
+from thetajoin.aggregate.solve import GRID_RATIO, NONE, Axis, Plane, _pack, solve
 
 
 def ranges(random, n, p, shape):
@@ -141,7 +140,7 @@ def test_counts_and_sums_at_the_edge_of_one_word(over, sign):
     low, high = ranges(random, n, 200, "both")
     start, end = ranges(random, n, 200, "above")
     plane = Plane(n, [values], [])
-    assert (_packed(plane) is None) == (over > 0)
+    assert (_pack(plane) is None) == (over > 0)
     answer = solve(plane, (low, high), [Axis(order, start, end)])
     for q in range(200):
         mine = order[start[q] : end[q]]
