@@ -10,7 +10,6 @@ from thetajoin.aggregate.columns import DENSE, Grouping, group_rows
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.aggregate.state import State, merge
 from thetajoin.batch.keys import Int64
-from thetajoin.engine.nearest_join import NearestJoin, NearestTable
 from thetajoin.engine.parts import Side
 from thetajoin.engine.rows import evaluate_side
 from thetajoin.predicate import Expr, evaluate
@@ -169,17 +168,7 @@ class PairTotals:
 CHUNK = 1 << 18
 
 
-def nearest_totals(
-    join: NearestJoin, spec: AggSpec, left: pa.RecordBatch, right: pa.RecordBatch
-) -> State:
-    """The totals of two tables' nearest matches."""
-    table = NearestTable(join, right)
-    batch = join.key_rows(left, "l")
-    found = table.find(batch)
-    return listed_totals(spec, (batch.table, found.left), (table.rows, found.row))
-
-
-def listed_totals(
+def total_pairs(
     spec: AggSpec, left: tuple[pa.RecordBatch, Positions], right: tuple[pa.RecordBatch, Positions]
 ) -> State:
     """The totals of pairs of rows, each side's as a table and positions in it.

@@ -12,13 +12,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.aggregate.columns import group_rows
-from thetajoin.aggregate.rows import nearest_totals
+from thetajoin.aggregate.rows import total_pairs
 from thetajoin.aggregate.run import Aggregator
 from thetajoin.aggregate.spec import AggSpec, parse_aggregates
 from thetajoin.aggregate.state import State, merge, result
 from thetajoin.batch.keys import Int64
 from thetajoin.engine.compiled import CompiledJoin, compile_join
-from thetajoin.engine.nearest_join import NearestJoin
 from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.rows import conform, storage_schema
 from thetajoin.engine.spec import JoinSpec, Options
@@ -61,7 +60,7 @@ class TotalsJoin:
         groups = spec.group_by
         spec = replace(
             spec,
-            on=None if spec.on is None and spec.nearest is not None else condition_text(spec.on),
+            on=None if spec.on is None else condition_text(spec.on),
             group_by=dict(groups) if isinstance(groups, dict) else groups,
             options={**spec.options, "index": PO_JOIN},
         )
@@ -130,8 +129,9 @@ class TotalsJoin:
 
     def totals(self, left: pa.RecordBatch, right: pa.RecordBatch) -> State:
         """The totals of two tables' matches."""
-        if isinstance(self.join, NearestJoin):
-            return nearest_totals(self.join, self.aggregates, left, right)
+        listed = self.join.list_few(left, right)
+        if listed is not None:
+            return total_pairs(self.aggregates, *listed)
         return self.aggregator().run(left, right)
 
     def aggregator(self) -> Aggregator:

@@ -47,6 +47,11 @@ from thetajoin.paper_options import AUTO, PO_JOIN, check_suits, live_store
 from thetajoin.predicate import Comparison, Condition, Difference, compile_condition
 from thetajoin.window.windows import CountWindow, FullHistory
 
+# Pairs of rows: for each side a table, and positions in it.
+ListedPairs = tuple[
+    tuple[pa.RecordBatch, NDArray[np.int32]], tuple[pa.RecordBatch, NDArray[np.int32]]
+]
+
 
 class Beside(Protocol):
     """A table beside a stream, of which nothing is kept."""
@@ -182,6 +187,10 @@ class CompiledJoin:
     def put_beside(self, streaming: Side, table: pa.RecordBatch) -> Beside:
         """Index a table that one side, a stream, is to meet."""
         return tables.StaticJoin(self, streaming, table)
+
+    def list_few(self, left: pa.RecordBatch, right: pa.RecordBatch) -> ListedPairs | None:
+        """All matches of two tables, for a kind that has at most a few for each row."""
+        return None
 
     def hold(
         self,

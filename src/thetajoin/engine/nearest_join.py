@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from thetajoin.arrays import filled, numbered
 from thetajoin.engine.block import KEYED, Block, Flags, concat_batches, empty_batch
-from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.compiled import CompiledJoin, ListedPairs
 from thetajoin.engine.layout import How
 from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.neighbours import NearestFinder, Neighbours
@@ -87,6 +87,12 @@ class NearestJoin(CompiledJoin):
         with few_rows(left.num_rows + right.num_rows):
             found = NearestTable(self, right).run(left)
         yield from found
+
+    def list_few(self, left: pa.RecordBatch, right: pa.RecordBatch) -> ListedPairs:
+        """The nearest rows of all left rows."""
+        table, batch = NearestTable(self, right), self.key_rows(left, "l")
+        found = table.find(batch)
+        return (batch.table, found.left), (table.rows, found.row)
 
     def put_beside(self, streaming: Side, table: pa.RecordBatch) -> NearestTable:
         """Index the right table for a stream on the left."""

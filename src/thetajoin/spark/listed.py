@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from thetajoin.aggregate.columns import DENSE
-from thetajoin.aggregate.rows import listed_totals, row_totals
+from thetajoin.aggregate.rows import row_totals, total_pairs
 from thetajoin.aggregate.spec import AggSpec, parse_aggregates
 from thetajoin.aggregate.state import State, merge
 from thetajoin.aggregate.totals import TotalsJoin
@@ -48,7 +48,7 @@ def nearest_partials(left: Any, right: Any, spec: JoinSpec, query: TotalsJoin) -
         assert spec.nearest is not None
         there = sides[1].column(spec.nearest.key[1]).is_valid()
         rows = np.flatnonzero(there.to_numpy(zero_copy_only=False)).astype(np.int32)
-        return listed_totals(query.aggregates, (sides[0], rows), (sides[1], rows))
+        return total_pairs(query.aggregates, (sides[0], rows), (sides[1], rows))
 
     task = _adding(lambda: query.aggregates, totals)
     return mapped(by_position(found), task, spark_schema(query.aggregates, left, right))
