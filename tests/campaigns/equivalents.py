@@ -82,11 +82,17 @@ EQUIVALENTS = frozenset(
         # Blocks are in order of arrival: those after the first that stays have nothing to give.
         _Same(_STATE, "JoinState._expire_by_count", "break", "pass"),
         # A semi join's output has the left columns only, whichever side it is told.
-        _Same(
-            _STATE,
-            "JoinState._give_first_matches",
-            'yield from self.join.give_alone("l", new.table, np.flatnonzero(new.settled))',
-            "yield from self.join.give_alone('r', new.table, np.flatnonzero(new.settled))",
+        *(
+            _Same(
+                _STATE,
+                "JoinState._give_first_matches",
+                f'yield from self.join.give_alone("l", {rows})',
+                f"yield from self.join.give_alone('r', {rows})",
+            )
+            for rows in (
+                "block.table, np.flatnonzero(fresh)",
+                "new.table, np.flatnonzero(new.settled)",
+            )
         ),
         # Never read unless rows are taken in an order, and then replaced.
         _Same(_STATE, "JoinState.begin", _BEFORES.format(0), _BEFORES.format(1)),
