@@ -90,7 +90,8 @@ class _Window:
         spec = JoinSpec(Q1, window=window, options=options)
         self.listing = JoinState(CompiledJoin(spec, *schemas))
         counted = replace(spec, group_by="l.id", aggs=aggs)
-        self.totals = TotalsJoin(counted, *schemas).aggregator()
+        query = TotalsJoin(counted, *schemas)
+        self.state, self.totals = JoinState(query.join), query.aggregator()
         step = rows // 10
         for start in range(0, rows, step):
             batch = stored.slice(start, step).combine_chunks().to_batches()[0]
@@ -113,9 +114,9 @@ class _Window:
         return int(self._stored(rows, None).pairs.sum())
 
     def _stored(self, left: pa.RecordBatch | None, right: pa.RecordBatch | None) -> Any:
-        step = self.totals.state.begin(left, right)
+        step = self.state.begin(left, right)
         totals = self.totals.totals(step)
-        self.totals.state.commit(step)
+        self.state.commit(step)
         return totals
 
 
@@ -241,14 +242,14 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
     import thetajoin as tj
     from benchmarks.empty_unit import EmptyUnit, instead
     from benchmarks.spark_stream import BATCH, WINDOW, Streams, alternating, joined, spark_on
-    from thetajoin.spark import aggregate
+    from thetajoin.spark import totals
 
     window, rows = int(WINDOW * scale), int(BATCH * scale)
     streams = Streams(spark_on(threads), rows, window, 10_000.0 * scale)
 
     def aggregated(unit: Any) -> Any:
         left, right = (streams.side(seed).selectExpr("*", "id % 1000 AS g") for seed in (1, 2))
-        with instead(aggregate, "TotalsUnit", unit):
+        with instead(totals, "TotalsUnit", unit):
             return tj.join_agg(
                 left,
                 right,
@@ -261,7 +262,7 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
             )
 
     queries = {
-        "aggregate": lambda: aggregated(aggregate.TotalsUnit),
+        "aggregate": lambda: aggregated(totals.TotalsUnit),
         "empty": lambda: aggregated(EmptyUnit),
         "empty, one phase": lambda: joined(streams, window, "empty"),
     }

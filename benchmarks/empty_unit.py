@@ -10,8 +10,8 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor
 
-from thetajoin.spark.pack import unpack_ordered
-from thetajoin.spark.unit import FRAME_ROWS, JoinUnit, frame
+from thetajoin.spark.exchange import unpack_ordered
+from thetajoin.spark.unit import FRAME_ROWS, JoinUnit, to_frame
 
 
 @contextmanager
@@ -54,7 +54,7 @@ class EchoUnit(EmptyUnit):
         schema = self._spec.state(0).join.layout.schema
         pairs = pa.RecordBatch.from_arrays([*columns[0], *columns[1]], schema=schema)
         for start in range(0, rows, FRAME_ROWS):
-            yield frame(pairs.slice(start, FRAME_ROWS))
+            yield to_frame(pairs.slice(start, FRAME_ROWS))
 
 
 class PlainUnit(StatefulProcessor):  # type: ignore[misc]

@@ -27,8 +27,8 @@ from benchmarks.peers import Q1
 from thetajoin.cli.generate import correlated
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.spec import JoinSpec
-from thetajoin.planner.route_plan import Routing, choose_route
-from thetajoin.routes.matrix import Grid
+from thetajoin.planner.routing import Routing, choose_route
+from thetajoin.routes.copies import Grid
 
 # Rows of a side in a micro-batch, micro-batches that are stored first, and that are measured.
 ROWS = 2_000_000
@@ -176,7 +176,7 @@ class Cluster:
 
     def run(self, left: pa.Table, right: pa.Table) -> dict[str, Any]:
         """One micro-batch: seconds of packing, and of each unit with the rows it was sent."""
-        from thetajoin.spark.pack import packer
+        from thetajoin.spark.exchange import pack as packer
         from thetajoin.spark.unit import METRICS
         from thetajoin.spark.unit_keys import UNIT_KEYS
 

@@ -25,10 +25,8 @@ from thetajoin.engine.rows import make_batch
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.tables import HeldJoin
 from thetajoin.papers.partitionings import NAMED, Partitioning, named, partition
-from thetajoin.planner.cells import plan_cells, sample_matches
-from thetajoin.planner.facets import sights_of
-from thetajoin.planner.targets import held_targets, streamed_targets
-from thetajoin.planner.zones import summarise
+from thetajoin.planner.cells import cell_copies, plan_cells, sample_matches
+from thetajoin.planner.zones import sights_of, summarise
 
 PROCESSES = 4
 RUNS = 30
@@ -153,10 +151,10 @@ def default(left: Stream, right: Stream, op: str, p: int = 10) -> tuple[Measures
     held, other = plan.held, OTHER[plan.held]
     inputs, outputs = np.zeros((2, plan.cells), np.int64)
     sent: dict[int, Any] = {}
-    for cell, rows in held_targets(compiled, plan, tables[held], hashes[held], False):
+    for cell, _, rows in cell_copies(compiled, plan, tables[held], held, hashes[held]).by_unit():
         inputs[cell] += len(rows)
         sent[cell] = HeldJoin(compiled, held, tables[held].take(pa.array(rows)))
-    for cell, rows in streamed_targets(compiled, plan, tables[other], hashes[other]):
+    for cell, _, rows in cell_copies(compiled, plan, tables[other], other, hashes[other]).by_unit():
         inputs[cell] += len(rows)
         if cell in sent:
             for batch in sent[cell].run(tables[other].take(pa.array(rows))):

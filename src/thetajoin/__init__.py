@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from thetajoin.engine.stream import StreamJoin
     from thetajoin.errors import ThetaJoinError
     from thetajoin.many_inputs import join_many
-    from thetajoin.planner.route_plan import Routing
-    from thetajoin.planner.route_sample import routing
+    from thetajoin.planner.routing import Routing
+    from thetajoin.planner.routing_samples import routing
     from thetajoin.predicate import l, r
     from thetajoin.query.run import sql
     from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow
@@ -34,8 +34,8 @@ _HOME = {
     "join_batches": "api",
     "join_many": "many_inputs",
     "nearest": "api",
-    "routing": "planner.route_sample",
-    "Routing": "planner.route_plan",
+    "routing": "planner.routing_samples",
+    "Routing": "planner.routing",
     "self_join": "api",
     "self_join_agg": "api",
     "sql": "query.run",

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from thetajoin import api
-from thetajoin.planner.aggregates import AggPlan
-from thetajoin.planner.plan import Plan
+from thetajoin.planner.plan import AggPlan, Plan
 
 
 class Accessor:

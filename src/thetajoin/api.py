@@ -22,8 +22,7 @@ from thetajoin.index.nearest import Direction, Ties
 from thetajoin.window.windows import Window
 
 if TYPE_CHECKING:
-    from thetajoin.planner.aggregates import AggPlan
-    from thetajoin.planner.plan import Plan
+    from thetajoin.planner.plan import AggPlan, Plan
 
 Groups = str | Sequence[str] | Mapping[str, str]
 

@@ -21,8 +21,7 @@ from thetajoin.errors import SchemaError, enough_memory
 from thetajoin.kernels.threads import new_lock
 
 if TYPE_CHECKING:
-    from thetajoin.planner.aggregates import AggPlan
-    from thetajoin.planner.plan import Plan
+    from thetajoin.planner.plan import AggPlan, Plan
 
 T = TypeVar("T")
 SMALLER = "take the result in pieces with join_batches, or aggregate it with join_agg"
@@ -55,7 +54,7 @@ def run_call(left: Any, right: Any, spec: JoinSpec) -> Any:
 
 def _run_on_spark(left: Any, right: Any, spec: JoinSpec) -> Any:
     if spec.aggs is not None:
-        from thetajoin.spark.aggregate import aggregate_frames
+        from thetajoin.spark.totals import aggregate_frames
 
         return aggregate_frames(left, right, spec)
     from thetajoin.spark.frames import join_frames
@@ -101,7 +100,7 @@ def more_pairs_than(left: Any, right: Any, spec: JoinSpec, most: float) -> Size 
 
 
 def _count_if_large(*given: Any) -> Size | None:
-    from thetajoin.planner.size import too_large
+    from thetajoin.planner.plan import too_large
 
     return too_large(*given)
 
@@ -120,9 +119,8 @@ def take_both_in(
 def explain_call(left: Any, right: Any, spec: JoinSpec) -> Plan | AggPlan:
     """How `run_call` would go about a join or its totals."""
     from thetajoin.aggregate.totals import TotalsJoin
-    from thetajoin.planner.aggregates import plan_aggregates
-    from thetajoin.planner.plan import make_plan
-    from thetajoin.planner.route_plan import DEFAULT_UNITS, explain_route
+    from thetajoin.planner.plan import make_plan, plan_aggregates
+    from thetajoin.planner.routing import DEFAULT_UNITS, explain_route
 
     streaming, engine, options = False, None, dict(spec.options)
     routing, units = None, DEFAULT_UNITS

@@ -17,7 +17,7 @@ from thetajoin.engine.parts import compare_columns
 from thetajoin.engine.rows import Ordering, take_all_in
 from thetajoin.engine.spec import check_window
 from thetajoin.errors import OptionError, SchemaError, enough_memory
-from thetajoin.planner.join_order import Estimate, Step, order_joins, qualified
+from thetajoin.planner.join_order import Estimate, JoinStep, order_joins, qualified
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.predicate.condition import conjuncts
 from thetajoin.window.many_inputs import between, first_seen, hidden, last_seeing, pair_window, sees
@@ -89,7 +89,7 @@ def join_many(
     names = _check(inputs, window, order_by)
     tables: Any
     if is_spark(inputs[names[0]]):
-        from thetajoin.spark.many_frames import ManyFrames
+        from thetajoin.spark.frames import ManyFrames
 
         tables = ManyFrames(inputs)
     else:
@@ -177,7 +177,7 @@ class _Tables:
 
 
 def _folded(
-    tables: Any, steps: tuple[Step, ...], window: Window | None, options: dict[str, Any]
+    tables: Any, steps: tuple[JoinStep, ...], window: Window | None, options: dict[str, Any]
 ) -> Any:
     """Carry out the steps."""
     names = list(tables.schemas)
@@ -249,7 +249,7 @@ def _as_they_are(values: Int64, places: Any) -> Int64:
     return result
 
 
-def _seeing(other: str, step: Step, names: list[str]) -> str:
+def _seeing(other: str, step: JoinStep, names: list[str]) -> str:
     """That a row which is there and the one which comes in see each other."""
     sides = {other: "l", step.name: "r"}
     x, y = sorted(sides, key=names.index)

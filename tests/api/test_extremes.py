@@ -23,7 +23,7 @@ from thetajoin.batch.keys import INT64_MAX, INT64_MIN
 from thetajoin.engine.parts import Distance
 from thetajoin.index.interval import interval_of
 from thetajoin.papers.catalog import NAMES
-from thetajoin.planner.facets import Bound
+from thetajoin.planner.zones import Bound
 
 INEQUALITIES = ("<", "<=", ">", ">=", "=")
 STEPS = [0, 1, 2, 5, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1, 2**64, 2**66]

@@ -17,7 +17,7 @@ import pytest
 import thetajoin as tj
 from thetajoin.engine import machine as here
 from thetajoin.limits import changed
-from thetajoin.planner import size
+from thetajoin.planner import plan as size
 
 ROWS = 3000
 TABLE = pa.table({"x": range(ROWS), "y": [7919 * n % ROWS for n in range(ROWS)]})

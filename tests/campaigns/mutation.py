@@ -47,16 +47,13 @@ PARTS: dict[str, frozenset[str]] = {
     "engine/store.py": frozenset({"__init__", "_run", "runs", "_check", "_merge", "index_bytes"}),
     "engine/state.py": frozenset({"__init__", "_make_block"}),
     "engine/step.py": frozenset(),
-    "planner/route_keys.py": frozenset(),
-    "planner/route_plan.py": frozenset({"explain_route", "_why"}),
-    "routes/hashing.py": frozenset(),
+    "planner/routing_keys.py": frozenset(),
+    "planner/routing.py": frozenset({"explain_route", "_why"}),
     "routes/copies.py": frozenset(),
-    "routes/cells.py": frozenset(),
-    "routes/matrix.py": frozenset(),
     "index/interval.py": frozenset(),
     "index/probe.py": frozenset({"order", "rising"}),
     "spark/unit.py": frozenset({"_metrics_frame", "metrics", "frame", "coalesced"}),
-    "spark/pack.py": frozenset(),
+    "spark/exchange.py": frozenset(),
 }
 # The tests that concern them. Those that start a Spark session are left out: no fork can use it.
 TESTS = (

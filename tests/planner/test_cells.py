@@ -26,10 +26,8 @@ from thetajoin.engine.rows import make_batch
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.tables import HeldJoin
 from thetajoin.errors import DataError
-from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches
-from thetajoin.planner.facets import Sight
-from thetajoin.planner.targets import held_targets, streamed_targets
-from thetajoin.planner.zones import Places, Zones, summarise
+from thetajoin.planner.cells import CellPlan, cell_copies, plan_cells, sample_matches
+from thetajoin.planner.zones import Places, Sight, Zones, summarise
 
 BYTES_L = SCHEMA_L | {"s": pa.string()}
 BYTES_R = SCHEMA_R | {"u": pa.string()}
@@ -104,22 +102,22 @@ def distributed(
         plan = planned(compiled, held, read, keep, cores, most)
         cells: dict[int, dict[bool, list[pa.RecordBatch]]] = {}
         for batch in read[held]:
-            for cell, rows in held_targets(
-                compiled, plan, batch, hashes(batch), singles == "unmatched"
-            ):
+            sent = cell_copies(compiled, plan, batch, held, hashes(batch), singles == "unmatched")
+            for cell, _, rows in sent.by_unit():
                 kept = cells.setdefault(cell, {True: [], False: []})
                 kept[True].append(batch.take(pa.array(rows)))
         for batch in read[OTHER[held]]:
-            for cell, rows in streamed_targets(compiled, plan, batch, hashes(batch)):
+            sent = cell_copies(compiled, plan, batch, OTHER[held], hashes(batch))
+            for cell, _, rows in sent.by_unit():
                 kept = cells.setdefault(cell, {True: [], False: []})
                 kept[False].append(batch.take(pa.array(rows)))
         assert all(0 <= cell < plan.cells for cell in cells)
-        for sent in cells.values():
-            if not sent[True]:
+        for kept in cells.values():
+            if not kept[True]:
                 continue
-            whole = pa.Table.from_batches(sent[True]).combine_chunks().to_batches()[0]
+            whole = pa.Table.from_batches(kept[True]).combine_chunks().to_batches()[0]
             join = HeldJoin(compiled, held, whole, pairs=pairs, singles=singles)  # type: ignore[arg-type]
-            for chunk in sent[False]:
+            for chunk in kept[False]:
                 yield pa.Table.from_batches(list(join.run(chunk)), compiled.layout.schema)
             yield pa.Table.from_batches(list(join.finish()), compiled.layout.schema)
 
@@ -233,9 +231,9 @@ def test_other_rows_than_planned_are_an_error():
     beyond = numbers(10, 3).set_column(1, "a", pa.array(np.full(10, 1 << 60)))
     batch = beyond.to_batches()[0]
     with pytest.raises(DataError, match="left input gave other rows"):
-        list(held_targets(compiled, plan, batch, None, False))
+        cell_copies(compiled, plan, batch, "l", None)
     with pytest.raises(DataError, match="right input gave other rows"):
-        list(streamed_targets(compiled, plan, batch, None))
+        cell_copies(compiled, plan, batch, "r", None)
 
 
 def test_a_row_that_would_match_what_was_left_out_is_an_error():
@@ -246,10 +244,10 @@ def test_a_row_that_would_match_what_was_left_out_is_an_error():
     compiled = CompiledJoin(JoinSpec(on), left.schema, right.schema)
     plan = plan_of(left, right, on)
     assert all(plan.dropped)
-    assert not list(streamed_targets(compiled, plan, right.to_batches()[0], None))
+    assert not len(cell_copies(compiled, plan, right.to_batches()[0], "r", None).rows)
     between = pa.record_batch({"a": [50, 1500]})
     with pytest.raises(DataError, match="right input gave other rows"):
-        list(streamed_targets(compiled, plan, between, None))
+        cell_copies(compiled, plan, between, "r", None)
 
 
 @own.examples(25)

@@ -16,11 +16,9 @@ import thetajoin as tj
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError
-from thetajoin.planner.route_keys import HashRoute
-from thetajoin.planner.route_plan import Routing, choose_route, explain_route
-from thetajoin.routes.copies import Copies
-from thetajoin.routes.hashing import hashes_of
-from thetajoin.routes.matrix import Grid
+from thetajoin.planner.routing import Routing, choose_route, explain_route
+from thetajoin.planner.routing_keys import HashRoute
+from thetajoin.routes.copies import Copies, Grid, hashes_of
 
 UNITS = 1000
 SIDES = ("l", "r")

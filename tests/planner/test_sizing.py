@@ -13,7 +13,7 @@ from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError
 from thetajoin.ipc import to_ipc
-from thetajoin.planner.sizing import parse_rate, sized
+from thetajoin.planner.sizing import parse_rate, size_join
 
 RATE, SECONDS = 500, 30
 
@@ -35,7 +35,7 @@ def test_a_window_holds_what_was_said() -> None:
     left, right = rows(1), rows(2)
     window = tj.TimeWindow(before="6 seconds", after="3 seconds", time="t")
     on = "l.k = r.k AND l.x < r.x"
-    said = sized(join_of(on, window), left, right, RATE, units=4, delay=1.0)
+    said = size_join(join_of(on, window), left, right, RATE, units=4, delay=1.0)
     join = tj.StreamJoin(on, window=window)
     pairs = []
     for second in range(SECONDS):
@@ -57,19 +57,19 @@ def test_a_window_holds_what_was_said() -> None:
 def test_copies_and_kinds_of_windows() -> None:
     left, right = rows(1), rows(2)
     plain = tj.TimeWindow("10 seconds", time="t")
-    hashed = sized(join_of("l.k = r.k", plain), left, right, 1000, units=4)
+    hashed = size_join(join_of("l.k = r.k", plain), left, right, 1000, units=4)
     assert hashed.found.stored == {"l": 1.0, "r": 1.0}
-    matrix = sized(join_of("l.x < r.x", plain), left, right, 1000, units=16)
+    matrix = size_join(join_of("l.x < r.x", plain), left, right, 1000, units=16)
     assert matrix.found.stored == {"l": 4.0, "r": 4.0}
     assert matrix.state == pytest.approx(4 * hashed.state, rel=0.01)
-    outer = sized(join_of("l.x < r.x", plain, "left"), left, right, 1000, units=4)
+    outer = size_join(join_of("l.x < r.x", plain, "left"), left, right, 1000, units=4)
     assert outer.found.stored == {"l": 1.0, "r": 4.0}
-    counted = sized(join_of("l.x < r.x", tj.CountWindow(700)), left, right, 1000, units=4)
+    counted = size_join(join_of("l.x < r.x", tj.CountWindow(700)), left, right, 1000, units=4)
     assert counted.held == {"l": 700, "r": 700}
-    endless = sized(join_of("l.x < r.x", tj.FullHistory()), left, right, 10, units=4)
+    endless = size_join(join_of("l.x < r.x", tj.FullHistory()), left, right, 10, units=4)
     assert endless.held["l"] == 864_000
     assert "grows without end" in str(endless)
-    twice = sized(join_of("l.k = r.k", plain), left, right, 2000, units=4)
+    twice = size_join(join_of("l.k = r.k", plain), left, right, 2000, units=4)
     assert twice.state == pytest.approx(2 * hashed.state)
     assert twice.pairs == pytest.approx(4 * hashed.pairs)
 
@@ -83,4 +83,4 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
 def test_no_rows_are_refused() -> None:
     empty = rows(1).slice(0, 0)
     with pytest.raises(OptionError, match="has none"):
-        sized(join_of("l.x < r.x", tj.FullHistory()), empty, empty, 1, units=1)
+        size_join(join_of("l.x < r.x", tj.FullHistory()), empty, empty, 1, units=1)

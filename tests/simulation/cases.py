@@ -21,7 +21,7 @@ from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError
-from thetajoin.planner.route_plan import Routing, choose_route
+from thetajoin.planner.routing import Routing, choose_route
 from thetajoin.spark.unit_spec import UnitSpec
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)

@@ -21,8 +21,8 @@ from simulation.cases import millis
 from simulation.disk import Killed, damage, files_below
 from simulation.store import Handle, Version
 from simulation.world import Host, World
-from thetajoin.planner.route_plan import Routing
-from thetajoin.spark.pack import packer
+from thetajoin.planner.routing import Routing
+from thetajoin.spark.exchange import pack as packer
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS, UNIT_OF
 from thetajoin.spark.unit_spec import UnitSpec

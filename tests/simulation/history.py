@@ -20,7 +20,7 @@ from simulation.cluster import Cluster, MicroBatch, Settings, pack, table_of
 from simulation.totals import Totals, naive_totals, totals_of
 from simulation.world import World
 from thetajoin.limits import changed
-from thetajoin.spark.pack import unpack_ordered
+from thetajoin.spark.exchange import unpack_ordered
 from thetajoin.spark.unit import JoinUnit
 
 # Past all rows' times.

@@ -44,14 +44,14 @@ def weak_hash(batch: pa.RecordBatch) -> Fingerprints:
 
 
 def rows_ordered_by_a_weak_hash(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("thetajoin.spark.pack.fingerprints", weak_hash)
+    patch.setattr("thetajoin.spark.exchange.fingerprints", weak_hash)
 
 
 def rows_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
     def lanes(batch: pa.RecordBatch) -> Fingerprints:
         return Fingerprints(*(np.zeros(batch.num_rows, np.uint64) for _ in range(2)))
 
-    patch.setattr("thetajoin.spark.pack.fingerprints", lanes)
+    patch.setattr("thetajoin.spark.exchange.fingerprints", lanes)
 
 
 def tokens_not_compared(patch: pytest.MonkeyPatch) -> None:

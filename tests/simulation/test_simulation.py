@@ -75,7 +75,7 @@ def test_an_error_in_a_unit_is_a_wrong_history(
     def fails(*_: Any) -> None:
         raise ValueError("on purpose")
 
-    monkeypatch.setattr("thetajoin.spark.unit.JoinUnit._unpacked", fails)
+    monkeypatch.setattr("thetajoin.spark.unit.JoinUnit._unpack", fails)
     outcome = run_history(0, tmp_path)
     assert outcome.wrong == "ValueError: on purpose"
     assert "fails" in outcome.evidence

@@ -17,7 +17,7 @@ from simulation.cases import plain
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.engine.spec import JoinSpec
-from thetajoin.spark.aggregate import TotalsUnit
+from thetajoin.spark.totals import TotalsUnit
 from thetajoin.spark.unit_spec import UnitSpec
 
 ByGroup = dict[Any, tuple[Any, ...]]

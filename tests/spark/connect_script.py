@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import thetajoin as tj
-from thetajoin.spark import sent
+from thetajoin.spark import whole
 from thetajoin.spark.listener import ProgressListener
 from thetajoin.spark.session import PROVIDER, ROCKSDB
 
@@ -77,11 +77,11 @@ def main(folder: Path) -> None:
     assert pairs_of(joined, "joined") == all_history
     assert sum(matches) == all_history.total(), (matches, all_history.total())
     table = session.read.parquet(str(folder / "r"))
-    for small in (sent.SMALL, 0):
-        sent.SMALL = small  # no broadcast is asked for, whatever the size
+    for small in (whole.SMALL, 0):
+        whole.SMALL = small  # no broadcast is asked for, whatever the size
         with_table = tj.join(stream("l"), table, CONDITION, window=tj.FullHistory())
         assert pairs_of(with_table, f"with_table_{small}") == all_history
-    sent.MOST_CONNECT = 100
+    whole.MOST_CONNECT = 100
     with pytest.raises(tj.ThetaJoinError, match="takes more than"):
         tj.join(stream("l"), table, CONDITION, window=tj.FullHistory())
     window = tj.CountWindow(WINDOW)
@@ -98,6 +98,9 @@ def main(folder: Path) -> None:
     assert (
         Counter(zip(table["id"].tolist(), table["id_right"].tolist(), strict=True)) == all_history
     )
+    counted = tj.join_agg(*tables, "l.a = r.a AND l.b > r.b", aggs={"n": "count(*)"}, units=3)
+    equal = sum(l["a"] == r["a"] and l["b"] > r["b"] for l in rows["l"] for r in rows["r"])
+    assert counted.collect()[0].n == equal
     sys.stdout.write(f"exact {all_history.total()} {near.total()}\n")
     session.stop()
 

@@ -20,7 +20,7 @@ from spark.harness import EPOCH, LEFT, RIGHT, at
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 from thetajoin.engine.spec import JoinSpec
-from thetajoin.spark.pack import packer
+from thetajoin.spark.exchange import pack as packer
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.spark.unit_spec import UnitSpec

@@ -304,7 +304,7 @@ def test_an_unmatched_row_that_came_out_forbids_a_longer_window() -> None:
 )
 def test_a_condition_that_would_send_rows_elsewhere_is_refused(on: str, goes: bool) -> None:
     """A row that could not match was sent to any unit, and might be missed now."""
-    from thetajoin.planner.route_plan import Routing
+    from thetajoin.planner.routing import Routing
 
     was, now = (
         make_spec(LONG, on=text, routing=Routing("hash"), units=4)

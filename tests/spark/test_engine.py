@@ -288,7 +288,7 @@ def test_small_tables_are_joined_without_a_look(
 
 
 def test_sizes_of_two_tables_in_one_look(spark: Any) -> None:
-    from thetajoin.spark.statistics import estimated_bytes
+    from thetajoin.spark.tables.table import estimated_bytes
 
     small, large = spark.range(10), spark.range(5_000).selectExpr("id", "id AS `b``c`")
     for frames in ((small, large), (large, small), (small, small), (large, large.where("id < 3"))):
@@ -530,7 +530,7 @@ def test_whose_nearest_match_costs_less(spark: Any) -> None:
 
 
 def test_drawn_rows_stand_for_the_table(spark: Any) -> None:
-    from thetajoin.spark.tables.drawn import draw
+    from thetajoin.spark.tables.summary import draw
     from thetajoin.spark.tables.table import Table
 
     ids = spark.range(0, 60_000, 1, 7).selectExpr("id AS x", "id % 3 AS y")

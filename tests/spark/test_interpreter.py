@@ -18,10 +18,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.serializers import CloudPickleSerializer
 
 import thetajoin
-from thetajoin.spark import interpreter
-from thetajoin.spark.interpreter import check_workers
-from thetajoin.spark.session import SparkError
-from thetajoin.spark.tasks import sendable
+from thetajoin.spark import session
+from thetajoin.spark.session import SparkError, check_workers
+from thetajoin.spark.tasks import wrap_task
 
 HIDDEN = """
 import sys
@@ -92,7 +91,7 @@ def test_a_python_that_is_not_there(tmp_path: Path) -> None:
 def test_the_right_one_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(sys.executable)
     check_workers(session)
-    monkeypatch.setattr(interpreter, "_problem", lambda _: pytest.fail("asked again"))
+    monkeypatch.setattr("thetajoin.spark.session._problem", lambda _: pytest.fail("asked again"))
     check_workers(session)
 
 
@@ -142,7 +141,7 @@ def test_a_task_says_what_its_worker_lacks(tmp_path: Path, blocked: bool, says: 
         for batch in batches:
             yield pa.RecordBatch.from_arrays([pa.array([2 * v.as_py() for v in batch["x"]])], ["x"])
 
-    (tmp_path / "task").write_bytes(CloudPickleSerializer().dumps(sendable(task)))
+    (tmp_path / "task").write_bytes(CloudPickleSerializer().dumps(wrap_task(task)))
     script = f"""
         from pathlib import Path
         import pyarrow as pa
@@ -168,7 +167,7 @@ def test_a_task_says_what_its_worker_lacks(tmp_path: Path, blocked: bool, says: 
 
 @pytest.mark.spark
 def test_a_real_session(spark: Any, bare: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    interpreter._fine.pop(spark, None)
+    session._fine.pop(spark, None)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", bare)
     rows = spark.range(3)
     for call in (

@@ -23,7 +23,7 @@ from spark.one_unit import make_spec, make_tester, millis, push, rows_at, state_
 from spark.test_jobs import job
 from thetajoin.spark import late as late_module
 from thetajoin.spark import unit as unit_module
-from thetajoin.spark.late import check_late, checked_place
+from thetajoin.spark.late import check_late, check_place
 
 ON = "l.a < r.b AND l.c >= r.d"
 PRED = naive.conj(("a", "<", "b"), ("c", ">=", "d"))
@@ -143,9 +143,9 @@ def test_what_cannot_have_late_rows_is_refused(tmp_path: Path) -> None:
         check_late(named)
     for wrong in (3, "", b"x"):
         with pytest.raises(OptionError, match="late="):
-            checked_place(wrong)
-    assert checked_place(tmp_path) == str(tmp_path)
-    assert checked_place("s3://bucket/late?region=eu-west-1") == "s3://bucket/late?region=eu-west-1"
+            check_place(wrong)
+    assert check_place(tmp_path) == str(tmp_path)
+    assert check_place("s3://bucket/late?region=eu-west-1") == "s3://bucket/late?region=eu-west-1"
 
 
 @pytest.mark.spark

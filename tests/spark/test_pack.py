@@ -18,7 +18,8 @@ from spark.one_unit import (
 )
 from thetajoin.errors import DataError
 from thetajoin.limits import limits
-from thetajoin.spark.pack import distinct_keys, packer, unpack_ordered
+from thetajoin.spark.exchange import distinct_keys, unpack_ordered
+from thetajoin.spark.exchange import pack as packer
 from thetajoin.spark.unit import METRICS
 from thetajoin.spark.unit_keys import UNIT_KEYS
 
@@ -120,16 +121,13 @@ def test_blobs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_micro_batch_past_2_gib_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Huge:
-        type = pa.string()
+    def overflows(*_: Any) -> None:
+        raise DataError("column 'k' of the joined input has too much text for one array")
 
-        def combine_chunks(self) -> pa.Array:
-            raise pa.ArrowInvalid("offset overflow while concatenating arrays")
-
-    from thetajoin.spark.pack import _whole
-
+    blobs, schema = packed_blobs([pa.array([5, 3])])
+    monkeypatch.setattr("thetajoin.spark.exchange.contiguous", overflows)
     with pytest.raises(DataError, match=r"2 GiB in one micro-batch: .*maxFilesPerTrigger"):
-        _whole(Huge())
+        unpack_ordered(blobs, schema, None)
 
 
 def packed_blobs(values: list[pa.Array]) -> tuple[list[bytes], pa.Schema]:

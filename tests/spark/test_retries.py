@@ -43,14 +43,15 @@ def rows(n: int, seed: int) -> list[tuple[Any, ...]]:
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Task]]:
     """What a join has Spark do with its tables: each frame, and the task over its batches."""
-    from thetajoin.spark.tables import route, table
+    from thetajoin.spark import exchange
+    from thetajoin.spark.tables import table
 
     found: list[tuple[Any, Task]] = []
-    mapped = table.mapped
+    map_batches = table.map_batches
 
     def record(frame: Any, task: Task, schema: Any) -> Any:
         found.append((frame, task))
-        return mapped(frame, task, schema)
+        return map_batches(frame, task, schema)
 
     class OutsideSpark:
         @staticmethod
@@ -61,8 +62,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Task]]:
         def partitionId() -> int:
             return 3
 
-    monkeypatch.setattr(table, "mapped", record)
-    monkeypatch.setattr(route, "TaskContext", OutsideSpark)
+    monkeypatch.setattr(table, "map_batches", record)
+    monkeypatch.setattr(exchange, "TaskContext", OutsideSpark)
     return found
 
 
@@ -127,13 +128,13 @@ def test_a_join_s_cells_get_the_same_rows_again(
 
 
 def test_a_count_window_numbers_the_same_rows_alike(spark: Any) -> None:
-    from thetajoin.spark.tables.counted import numbered
+    from thetajoin.spark.row_order import number_rows
 
     made = rows(60, 3)
     found = []
     for order in (made, made[::-1], sorted(made, key=repr)):
         frame = spark.createDataFrame(order, SCHEMA).coalesce(1)
-        table = numbered({"t": frame}, [0], tj.CountWindow(7, slide=2))["t"].toArrow()
+        table = number_rows({"t": frame}, [0], tj.CountWindow(7, slide=2))["t"].toArrow()
         found.append(Counter(repr(row) for row in table.to_pylist()))
     assert found[0] == found[1] == found[2]
 
@@ -186,23 +187,23 @@ def test_rows_that_were_not_there_when_the_join_was_planned(
 
 
 def test_blobs_are_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    from thetajoin.spark.tables import worker
+    from thetajoin.spark import exchange
 
     monkeypatch.setattr(limits, "blob_bytes", 1000)
     batch = pa.record_batch({"s": ["x" * 90] * 50 + ["y" * 5000], "l": [[1, 2]] * 51})
-    blobs = list(worker.to_blobs(batch))
+    blobs = list(exchange.to_blobs(batch))
     back = pa.Table.from_batches([rows for blob in blobs for rows in batches_from_ipc(blob)])
     assert back.equals(pa.Table.from_batches([batch]))
     assert sorted(blob.size for blob in blobs)[-2] < 2000
     assert len(blobs) > 5
     monkeypatch.setattr(limits, "sample_bytes", 1000)
-    assert worker.sampled(batch, 40).nbytes <= 1000
+    assert exchange.sample_rows(batch, 40).nbytes <= 1000
 
 
 def test_a_cell_of_more_than_one_table_of_held_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     from thetajoin.engine.spec import JoinSpec
+    from thetajoin.spark.exchange import send
     from thetajoin.spark.tables import cell
-    from thetajoin.spark.tables.route import sent
     from thetajoin.spark.unit_spec import UnitSpec
 
     monkeypatch.setattr(limits, "blob_bytes", 200)
@@ -212,8 +213,8 @@ def test_a_cell_of_more_than_one_table_of_held_rows(monkeypatch: pytest.MonkeyPa
     task = cell.joiner(
         UnitSpec.of(spec, batch.schema, batch.schema), cell.CellJob("l", True, "unmatched")
     )
-    routed = [*sent(batch, [0], True), *sent(batch, [0], False)]
-    assert len(routed) > 10
+    routed = list(send([(0, 0, batch), (0, 1, batch)]))
+    assert sum(batch.num_rows for batch in routed) > 10
     found = pa.Table.from_batches(list(task(iter(routed))))
     pairs = Counter(zip(*(found[name].to_pylist() for name in ("k", "k_right")), strict=True))
     expected = [(l, r) for l in range(30) for r in range(30) if l < r <= l + 3]

@@ -23,20 +23,20 @@ SMALL = 100_000
 def recorded(monkeypatch: pytest.MonkeyPatch, module: Any) -> list[Any]:
     """The tasks that a module has Spark run."""
     tasks: list[Any] = []
-    mapped = module.mapped
+    map_batches = module.map_batches
 
     def record(frame: Any, task: Any, schema: Any) -> Any:
         tasks.append(task)
-        return mapped(frame, task, schema)
+        return map_batches(frame, task, schema)
 
-    monkeypatch.setattr(module, "mapped", record)
+    monkeypatch.setattr(module, "map_batches", record)
     return tasks
 
 
 def test_a_table_beside_a_stream(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    from thetajoin.spark import static
+    from thetajoin.spark import whole
 
-    tasks = recorded(monkeypatch, static)
+    tasks = recorded(monkeypatch, whole)
     streams.write("l", [{"lid": i, "a": i * 1000, "c": 0, "t": None} for i in range(20)], LEFT)
     table = streams.spark.range(ROWS).selectExpr("id AS rid", "id AS b", "id * 2 AS d")
     on = "l.a < r.b AND r.b <= l.a + 3"
@@ -68,7 +68,7 @@ def test_a_table_that_is_too_large_beside_a_stream(
 
 
 def test_what_spark_does_not_let_through() -> None:
-    from thetajoin.spark.sent import collected
+    from thetajoin.spark.whole import collect
 
     class Frame:
         def __init__(self, words: str) -> None:
@@ -77,9 +77,9 @@ def test_what_spark_does_not_let_through() -> None:
         def toArrow(self) -> Any:
             raise RuntimeError(self.words)
 
-    assert collected(Frame("bigger than spark.driver.maxResultSize (1024.0 MiB)"), 1) is None
+    assert collect(Frame("bigger than spark.driver.maxResultSize (1024.0 MiB)"), 1) is None
     with pytest.raises(RuntimeError, match="other"):
-        collected(Frame("other"), 1)
+        collect(Frame("other"), 1)
 
 
 def test_a_small_table_beside_a_table(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,10 +101,10 @@ def test_a_small_table_beside_a_table(spark: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def test_rows_come_as_they_were_sent(spark: Any) -> None:
-    from thetajoin.spark.sent import send
+    from thetajoin.spark.whole import send_whole
 
     for rows in (0, 3, 100_000):
         batch = pa.record_batch({"x": list(range(rows)), "s": ["x" * 5] * rows})
-        sent = send(spark, batch)
+        sent = send_whole(spark, batch)
         assert sent.rows == rows
         assert sent.batch(batch.schema).equals(batch)

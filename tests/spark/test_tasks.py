@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
-from thetajoin.spark.tasks import with_offsets
+from thetajoin.spark.tasks import add_offsets
 
 LISTS = pa.list_(pa.int64())
 NESTED = {
@@ -28,8 +28,8 @@ NESTED = {
 def test_what_can_be_read_stays_as_it_is() -> None:
     batch = pa.record_batch(NESTED)
     for rows in (batch, batch.slice(1), batch.slice(0, 0)):
-        assert with_offsets(rows).equals(rows)
-        with_offsets(rows).validate(full=True)
+        assert add_offsets(rows).equals(rows)
+        add_offsets(rows).validate(full=True)
 
 
 def test_arrays_without_a_value_and_without_offsets() -> None:
@@ -42,8 +42,8 @@ def test_arrays_without_a_value_and_without_offsets() -> None:
     inside = pa.record_batch(
         {"a": nothing, "b": pa.StructArray.from_arrays([nothing], names=["x"])}
     )
-    assert with_offsets(alone).to_pydict() == {"a": []}
-    found = with_offsets(inside)
+    assert add_offsets(alone).to_pydict() == {"a": []}
+    found = add_offsets(inside)
     found.validate(full=True)
     assert found.nbytes < 100
     assert found.to_pydict() == {"a": [[], []], "b": [{"x": []}, {"x": []}]}

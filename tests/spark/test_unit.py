@@ -38,7 +38,7 @@ from thetajoin.errors import ResourceError, SnapshotError
 from thetajoin.index.probe import Arrivals
 from thetajoin.ipc import from_ipc
 from thetajoin.limits import limits
-from thetajoin.planner.route_plan import choose_route
+from thetajoin.planner.routing import choose_route
 from thetajoin.spark import unit as unit_module
 from thetajoin.spark.unit import JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS

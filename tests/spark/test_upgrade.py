@@ -79,7 +79,7 @@ def test_a_snapshot_of_a_newer_version_is_refused() -> None:
 
 def test_state_of_a_newer_version_or_damaged_is_refused() -> None:
     from spark.one_unit import make_spec
-    from thetajoin.spark.unit_rows import Entry, Look, read_description
+    from thetajoin.spark.unit_rows import BlobInfo, Entry, read_description
 
     spec = make_spec(tj.FullHistory())
     whole = {"token": "", "entries": [], "counts": {}, "watermark": None, "counters": {}}
@@ -92,7 +92,7 @@ def test_state_of_a_newer_version_or_damaged_is_refused() -> None:
         with pytest.raises(SnapshotError, match="the checkpoint is damaged: in unit 3"):
             read_description(damaged, 3)
     blob = b"not arrow"
-    look = Look.at(blob)
+    look = BlobInfo.of(blob)
     assert "cannot be read" in Entry("l", 0, 1, None, len(blob)).fault(look)
     assert "bytes" in Entry("l", 0, 1, None, 3).fault(look)
     assert "checksum" in Entry("l", 0, 1, None, len(blob), None, 1).fault(look)

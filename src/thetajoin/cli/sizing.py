@@ -13,8 +13,8 @@ from thetajoin.cli.terminal import say, screen, working
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import OptionError
-from thetajoin.planner.route_plan import DEFAULT_UNITS
-from thetajoin.planner.sizing import SAMPLE, parse_rate, sized
+from thetajoin.planner.routing import DEFAULT_UNITS
+from thetajoin.planner.sizing import SAMPLE, parse_rate, size_join
 from thetajoin.query.call import LastCall
 from thetajoin.query.run import compile_query
 from thetajoin.window.windows import length_in
@@ -33,7 +33,7 @@ def explain_size(job: Job, rate: str) -> None:
         asked = JoinSpec.of(**call.arguments, self_join=call.self_join)
         left, right = call.left.table, call.right.table
         join = CompiledJoin(asked.for_stream(), left.schema, right.schema)
-        found = sized(
+        found = size_join(
             join, left, right, rows_a_second, units=DEFAULT_UNITS, delay=_longest_delay(job)
         )
     lines = [] if plan is None else str(plan).splitlines()

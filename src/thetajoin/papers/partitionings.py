@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.errors import OptionError
-from thetajoin.spark.tables.options import SWITCHES
+from thetajoin.spark.tables.engine import SWITCHES
 
 Keys = NDArray[Any]
 Index = NDArray[np.intp]

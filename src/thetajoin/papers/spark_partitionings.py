@@ -15,16 +15,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.parts import OTHER, Side
+from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import evaluate_side, make_batch
 from thetajoin.errors import OptionError
 from thetajoin.papers.partitionings import OPERATORS, Partitioning, cuts_of, may_match, partition
-from thetajoin.planner.facets import Boxes, Rows, sights_of
-from thetajoin.planner.targets import changed
+from thetajoin.planner.cells import changed_error
+from thetajoin.planner.zones import Boxes, ProbingRows, sights_of
 from thetajoin.predicate import Comparison
-from thetajoin.spark.tables.route import sent
+from thetajoin.spark.exchange import chunks, send
 from thetajoin.spark.tables.summary import Summary
-from thetajoin.spark.tables.worker import chunks
 from thetajoin.spark.unit_spec import UnitSpec, compiled_of
 
 Floats = NDArray[np.float64]
@@ -113,14 +112,15 @@ def named_router(
             batch = make_batch(chunk, side, compiled.parts, [])
             kept: NDArray[Any] = batch.parts[0].rows
             if plan.outside is not None:
-                keyed = Rows(sights_of(compiled), side, batch)
+                keyed = ProbingRows(sights_of(compiled), side, batch)
                 # The other side's rows were filtered by where this one's were.
                 if not plan.outside[OTHER[side]].holds(0, keyed.columns[0], 0):
-                    raise changed(side)
+                    raise changed_error(side)
                 kept = keyed.matching(plan.outside[side], 0)
             part = np.searchsorted(plan.cuts[side], _values(compiled, side, chunk)[kept], "right")
             for number in np.unique(part):
                 rows = chunk.take(pa.array(kept[part == number]))
-                yield from sent(rows, cells[number][cells[number] >= 0], side == "l")
+                mine = cells[number][cells[number] >= 0].tolist()
+                yield from send((cell, SIDES.index(side), rows) for cell in mine)
 
     return route

@@ -1,4 +1,4 @@
-"""Cells: which rows meet in which task of a distributed join.
+"""Cells: which rows meet in which task of a join of tables.
 
 One side is held: its rows are cut into groups of neighbours, and each row is in one group. Rows of
 the other side are streamed past every group whose box they may match, and past no other. Cuts are
@@ -10,6 +10,7 @@ its held rows over some cells, the rows streamed past it over others.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,14 +18,25 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
+from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64, Key
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, Side
-from thetajoin.engine.rows import make_batch
+from thetajoin.engine.rows import KeyedBatch, make_batch
+from thetajoin.errors import DataError
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.probe import Arrivals, Probe
-from thetajoin.planner.facets import Boxes, Sight, may_match
-from thetajoin.planner.zones import Places, Zones, places
+from thetajoin.kernels.order import gather, order_of
+from thetajoin.planner.zones import (
+    Boxes,
+    Places,
+    ProbingRows,
+    Sight,
+    Zones,
+    may_match,
+    places,
+    sights_of,
+)
+from thetajoin.routes.copies import Copies
 
 # Costs in the unit of shipping, sorting and probing one row.
 PAIR_COST = 0.25
@@ -33,6 +45,9 @@ SLICES = 128
 MOST_DEALT = 8
 Floats = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
+Index = NDArray[np.int32]
+Hashes = NDArray[np.uint64]
+Targets = Iterator[tuple[int, Index]]
 
 
 @dataclass(frozen=True)
@@ -133,7 +148,7 @@ def plan_cells(
     into = np.zeros(len(slices.held), np.intp)
     for number, (start, end) in enumerate(spans):
         into[start:end] = number
-    boxes = slices.boxes.merged(np.arange(len(into)), into, len(groups))
+    boxes = slices.boxes.merge(np.arange(len(into)), into, len(groups))
     # By the groups' own boxes, which rows are held against: none of those seen may match one.
     met = may_match(sights, held, boxes, probing.boxes)
     dropped = tuple(not preserved and not met[number].any() for number in range(len(groups)))
@@ -197,7 +212,7 @@ def _slice(
     of = np.repeat(np.arange(len(zones)), spread)
     into = np.repeat(first - np.cumsum(spread) + spread, spread) + np.arange(len(of))
     number = len(cuts) + 1
-    boxes = zones.boxes.merged(of, into, number)
+    boxes = zones.boxes.merge(of, into, number)
     rows = np.zeros(number)
     np.add.at(rows, into, (zones.rows / spread)[of])
     found = np.zeros(number)
@@ -210,7 +225,7 @@ def _slice(
 def _split(
     slices: _Slices, tasks: int, preserved: bool, most_held: int
 ) -> tuple[list[tuple[int, int]], list[Group]]:
-    """Groups of neighbouring slices such that the dearest of about `tasks` cells costs least."""
+    """Groups of neighbouring slices, such that the dearest of about `tasks` cells costs least."""
     whole = _group(slices, 0, len(slices.held))
     low, high = whole.cost / tasks / 4, max(whole.cost, 1.0)
     best = _greedy(slices, high, preserved, most_held)
@@ -234,7 +249,7 @@ def _group(slices: _Slices, start: int, end: int) -> Group:
 def _greedy(
     slices: _Slices, limit: float, preserved: bool, most_held: int, most_cells: float = np.inf
 ) -> tuple[list[tuple[int, int]], list[Group]] | None:
-    """Fill groups one after another up to a cost; deal out what alone exceeds it.
+    """Fill one group after another up to a cost; deal out a slice that exceeds it alone.
 
     None if that takes too many cells.
     """
@@ -255,7 +270,7 @@ def _greedy(
             met, held, pairs = wider, more, found
             end += 1
         group = Group(float(held), float(slices.weights[met].sum()), float(pairs))
-        groups.append(_dealt(group, limit, preserved, most_held))
+        groups.append(_deal_out(group, limit, preserved, most_held))
         cells += groups[-1].cells
         if cells > most_cells:
             return None
@@ -264,8 +279,8 @@ def _greedy(
     return spans, groups
 
 
-def _dealt(group: Group, limit: float, preserved: bool, most_held: int) -> Group:
-    """A group in as few cells as keep to the limit, or in the cheapest of few."""
+def _deal_out(group: Group, limit: float, preserved: bool, most_held: int) -> Group:
+    """A group in as few cells as the limit allows, or in those that cost least."""
     least = max(1, int(np.ceil(group.held / most_held)))
     fewest = replace(group, held_parts=least)
     if fewest.cost <= limit:
@@ -282,7 +297,7 @@ def _dealt(group: Group, limit: float, preserved: bool, most_held: int) -> Group
 
 
 def makespan(groups: list[Group], cores: int) -> float:
-    """When the last compiled is done, if the dearest cells are begun first."""
+    """When the last cell is done, if the most expensive ones start first."""
     costs = sorted((g.cost + CELL_COST for g in groups for _ in range(g.cells)), reverse=True)
     busy = [0.0] * cores
     for cost in costs:
@@ -291,7 +306,7 @@ def makespan(groups: list[Group], cores: int) -> float:
 
 
 def _number(groups: list[Group], dropped: tuple[bool, ...]) -> tuple[tuple[int, ...], int]:
-    """The first cell of each group: dear groups come first, because tasks start in order."""
+    """The first cell of each group: expensive ones come first, because tasks start in order."""
     first = [0] * len(groups)
     cells = 0
     for number in sorted(range(len(groups)), key=lambda n: -groups[n].cost):
@@ -322,3 +337,186 @@ def sample_matches(
     sight = Sight(compiled.parts[0])
     columns = sight.columns(held, batches[held].parts[0])
     return places(sight, held, batches[held], columns), counts
+
+
+def changed_error(side: Side) -> DataError:
+    """The error for rows that were not there when the cells were planned."""
+    name = "left" if side == "l" else "right"
+    return DataError(
+        f"the {name} input gave other rows than when the join was planned: cache it, or write it "
+        "to a table first"
+    )
+
+
+def cell_copies(
+    compiled: CompiledJoin,
+    plan: CellPlan,
+    rows: pa.RecordBatch,
+    side: Side,
+    hashes: Hashes | None,
+    keep_all: bool = False,
+) -> Copies:
+    """Which cells are sent which of a side's rows.
+
+    `hashes` of all that the rows hold deal out a group that has several cells. With `keep_all`,
+    held rows are sent that can match nothing.
+    """
+    if side == plan.held:
+        found = list(_held_targets(compiled, plan, rows, hashes, keep_all))
+    else:
+        found = list(_streamed_targets(compiled, plan, rows, hashes))
+    if not found:
+        return Copies.single(np.zeros(0, np.int32))
+    cells = np.array([cell for cell, _ in found], np.int32)
+    sizes = [len(chosen) for _, chosen in found]
+    return Copies(np.concatenate([chosen for _, chosen in found]), np.repeat(cells, sizes))
+
+
+def _held_targets(
+    compiled: CompiledJoin,
+    plan: CellPlan,
+    chunk: pa.RecordBatch,
+    hashes: Hashes | None,
+    keep_all: bool,
+) -> Targets:
+    """Each held row goes to its group; the group's cells split it by its hash."""
+    side = plan.held
+    sights = sights_of(compiled)
+    batch = make_batch(chunk, side, compiled.parts, [])
+    rows = ProbingRows(sights, side, batch)
+    where = places(sights[0], side, batch, rows.columns[0])
+    group = where.among(plan.cuts)
+    kept = np.ones(len(batch), np.bool_)
+    if not keep_all:
+        kept[:] = False
+        kept[rows.matching(plan.outside, 0)] = True
+    order = order_of(group)
+    ends = np.searchsorted(gather(group, order), np.arange(len(plan.groups) + 1))
+    for number, start, end in zip(range(len(plan.groups)), ends[:-1], ends[1:], strict=True):
+        members = order[start:end]
+        if not len(members):
+            continue
+        _check_inside(plan, rows, members, number)
+        members = members[kept[members]]
+        if plan.dropped[number] or not len(members):
+            continue
+        dealt = plan.groups[number]
+        for part, chosen in _deal(members, hashes, dealt.held_parts, 0):
+            first = plan.first_cell[number] + part * dealt.streamed_parts
+            for other in range(dealt.streamed_parts):
+                yield first + other, chosen
+
+
+def _check_inside(
+    plan: CellPlan, rows: ProbingRows, members: NDArray[np.int32], number: int
+) -> None:
+    """Fail for rows outside the box by which others are sent: they would miss their matches."""
+    mask = None
+    for at, part in enumerate(rows.batch.parts):
+        chosen = members
+        if len(part) != len(rows.batch):  # some rows have no part in this conjunction
+            if mask is None:
+                mask = np.zeros(len(rows.batch), np.bool_)
+                mask[members] = True
+            chosen = np.flatnonzero(mask[part.rows]).astype(np.int32)
+        columns = [gather(column, chosen) for column in rows.columns[at]]
+        if not plan.boxes.holds(at, columns, number):
+            raise changed_error(plan.held)
+
+
+def _streamed_targets(
+    compiled: CompiledJoin, plan: CellPlan, chunk: pa.RecordBatch, hashes: Hashes | None
+) -> Targets:
+    """Each other row goes past every group that it may match."""
+    side = OTHER[plan.held]
+    batch = make_batch(chunk, side, compiled.parts, [])
+    rows = ProbingRows(sights_of(compiled), side, batch)
+    for at in range(len(compiled.parts)):
+        if not plan.outside.holds(at, rows.columns[at], 0):
+            raise changed_error(side)
+    for number, dealt in enumerate(plan.groups):
+        matching = rows.matching(plan.boxes, number)
+        if not len(matching):
+            continue
+        if compiled.spec.nearest is not None:
+            matching = matching[_may_be_nearest(compiled, plan, rows.batch, number, matching)]
+        if plan.dropped[number]:
+            raise changed_error(side)  # its held rows are nowhere, for nothing could match them
+        for part, chosen in _deal(matching, hashes, dealt.streamed_parts, 32):
+            for other in range(dealt.held_parts):
+                cell = plan.first_cell[number] + other * dealt.streamed_parts + part
+                yield cell, chosen
+
+
+def _may_be_nearest(
+    compiled: CompiledJoin, plan: CellPlan, batch: KeyedBatch, number: int, matching: Index
+) -> NDArray[np.bool_]:
+    """Which right rows may be the nearest of some row of a group.
+
+    Of the rows before all keys of the group only the last may be, and of those behind it only the
+    first: `k` of them for each value of the equal keys. Only where nothing else decides is that
+    known.
+    """
+    nearest, part = compiled.spec.nearest, compiled.parts[0]
+    assert nearest is not None
+    view, rows = part.views["r"], batch.parts[0]
+    primary = view.shape.primary
+    assert primary is not None
+    keys = rows.keys[view.stored[primary]]
+    others = (d.equal for at, d in enumerate(view.shape.dims) if at != primary)
+    alone = len(compiled.parts) == 1 and part.residual is None and all(others)
+    if not alone or isinstance(keys, BytesKey):
+        return np.ones(len(matching), np.bool_)
+    at = np.searchsorted(rows.rows, matching)
+    runs = [_codes(rows.keys[view.stored[dim]])[at] for dim in view.shape.run]
+    key, own = keys[at], view.asks[primary][0].probe_key
+    before = key < plan.boxes.low[0][own, number]
+    behind = key > plan.boxes.high[0][own, number]
+    kept: NDArray[np.bool_] = ~(before | behind)
+    if nearest.direction != "forward":
+        kept[before] = _largest(key[before], [run[before] for run in runs], nearest.k)
+    if nearest.direction != "backward":
+        kept[behind] = _largest(~key[behind], [run[behind] for run in runs], nearest.k)
+    return kept
+
+
+def _codes(key: Key) -> Int64:
+    """Numbers that are equal exactly where the keys are."""
+    return key.dictionary()[1] if isinstance(key, BytesKey) else key
+
+
+def _largest(keys: Int64, runs: list[Int64], k: int) -> NDArray[np.bool_]:
+    """Which keys are among the `k` largest of their run, those that tie with the last included.
+
+    >>> _largest(np.array([5, 7, 7, 1]), [np.array([0, 0, 0, 9])], 1).tolist()
+    [False, True, True, True]
+    """
+    if not keys.size:
+        return np.zeros(0, np.bool_)
+    order = np.lexsort((keys, *runs))
+    new = np.zeros(keys.size, np.bool_)
+    new[0] = True
+    for run in runs:
+        in_order = run[order]
+        new[1:] |= in_order[1:] != in_order[:-1]
+    starts = np.flatnonzero(new)
+    ends = np.append(starts[1:], keys.size)
+    least = keys[order[np.maximum(starts, ends - k)]]
+    kept = np.empty(keys.size, np.bool_)
+    kept[order] = keys[order] >= np.repeat(least, ends - starts)
+    return kept
+
+
+def _deal(
+    rows: Index, hashes: Hashes | None, parts: int, shift: int
+) -> Iterator[tuple[int, Index]]:
+    """The rows by parts, which bits of their hash decide."""
+    if parts == 1:
+        yield 0, rows
+        return
+    assert hashes is not None
+    part = (hashes[rows] >> np.uint64(shift)) % np.uint64(parts)
+    for number in range(parts):
+        chosen = rows[part == number]
+        if len(chosen):
+            yield number, chosen

@@ -23,8 +23,8 @@ from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.planner.cells import sample_matches
-from thetajoin.planner.facets import Sight
-from thetajoin.planner.route_keys import equalities
+from thetajoin.planner.routing_keys import equalities
+from thetajoin.planner.zones import Sight
 
 Engine = Literal["auto", "thetajoin", "spark"]
 ENGINES: tuple[Engine, ...] = ("auto", "thetajoin", "spark")
@@ -32,7 +32,7 @@ ENGINES: tuple[Engine, ...] = ("auto", "thetajoin", "spark")
 
 @dataclass(frozen=True)
 class Costs:
-    """What an engine takes: seconds to begin, and core-microseconds of what it then goes through.
+    """What an engine costs: seconds to start, then core-microseconds for what it reads and makes.
 
     byte: of input rows, texts and lists counted as 16. match_byte: of output rows.
     """
@@ -61,13 +61,13 @@ MOST_ROWS = 1e15
 
 
 def _bytes(rows: Mapping[Side, float], widths: Mapping[Side, float]) -> float:
-    """Of all rows of both sides."""
+    """Bytes of all rows of both sides."""
     return sum(rows[side] * widths[side] for side in SIDES)
 
 
 @dataclass(frozen=True)
 class KeyEstimate:
-    """What samples tell of a join with an equality.
+    """What samples say about a join with an equality.
 
     rows: of each side. pairs: with equal keys. hottest: those of the most frequent key, which
     Spark leaves to one task. matches: pairs that satisfy the whole condition.
@@ -111,12 +111,12 @@ class EngineChoice:
 
 
 def has_equality(compiled: CompiledJoin) -> bool:
-    """Whether two rows that match have an equal key, whichever alternative they match by."""
+    """Whether rows that match always have an equal key, whichever alternative they match by."""
     return bool(equalities(compiled)[0])
 
 
 def choose_engine(estimate: KeyEstimate, widths: Mapping[Side, float], cores: int) -> EngineChoice:
-    """The cheaper of both by estimates.
+    """The engine that is cheaper by estimates.
 
     >>> rows: dict[Side, float] = {"l": 3e6, "r": 3e6}
     >>> few, many = KeyEstimate(rows, 5e7, 1e3, 5e6), KeyEstimate(rows, 3e9, 1e6, 2e6)
@@ -196,7 +196,7 @@ def little_to_gain(
 
 
 def rows_a_key(first: Int64, rows: float) -> float:
-    """How many of a table's rows have the key of one of them, on average over its rows.
+    """How many rows of a table share a row's key, on average over its rows.
 
     first: keys of its first rows. If rows stand by key there, this is too much rather than too few;
     and so it is where too few are seen to tell.
@@ -250,7 +250,7 @@ def _number(value: float) -> str:
 def estimate_keys(
     compiled: CompiledJoin, samples: Mapping[Side, pa.RecordBatch], rows: Mapping[Side, float]
 ) -> KeyEstimate:
-    """What samples of both sides, of so many rows each, tell."""
+    """What samples of both sides say, with the number of rows that each side has."""
     scale = {side: rows[side] / max(1, samples[side].num_rows) for side in SIDES}
     counts = {
         side: np.unique(_keys(compiled, side, samples[side]), return_counts=True) for side in SIDES
@@ -267,7 +267,7 @@ def estimate_keys(
 
 
 def _keys(compiled: CompiledJoin, side: Side, sample: pa.RecordBatch) -> Int64:
-    """Rows' equal keys as one number each; equal where the keys are, as good as only there."""
+    """One number for each row's equal keys: equal where they are, and almost never elsewhere."""
     at = SIDES.index(side)
     part, equal = compiled.parts[0], equalities(compiled)[0]
     rows = make_batch(sample, side, (part,), []).parts[0]

@@ -23,8 +23,8 @@ from thetajoin.predicate.nodes import Column
 
 
 @dataclass(frozen=True)
-class Step:
-    """One join: the input that comes in, and the condition's parts that can be applied by then.
+class JoinStep:
+    """One join: the input that is added, and the parts of the condition that apply from then on.
 
     joined: inputs that are there already. cross: no part connects the input with them.
     """
@@ -56,7 +56,7 @@ class Estimate:
         own = tuple(part for part in parts if part.sides() <= {first, second})
         if not any(len(part.sides()) == 2 for part in own):
             return 1.0
-        step = Step((first,), second, own, cross=False)
+        step = JoinStep((first,), second, own, cross=False)
         left, right = (qualified(self.samples[name], name) for name in (first, second))
         if not left.num_rows or not right.num_rows:
             return 0.0
@@ -78,7 +78,7 @@ def order_joins(
     estimate: Estimate | None = None,
     *,
     cross: bool = False,
-) -> tuple[Step, ...]:
+) -> tuple[JoinStep, ...]:
     """The steps of a join of many inputs, in the given order where nothing is estimated."""
     edges = {
         frozenset(pair): 1.0 if estimate is None else estimate.selectivity(*pair, parts)
@@ -108,7 +108,7 @@ def order_joins(
             if part.sides() <= there and (name in part.sides() or len(joined) == 1)
         )
         crossed = not any(len(part.sides()) > 1 for part in usable)
-        steps.append(Step(joined, name, usable, crossed))
+        steps.append(JoinStep(joined, name, usable, crossed))
         rows = size(joined, name, rows) if estimate is not None else 1.0
         joined = (*joined, name)
     return tuple(steps)
@@ -129,7 +129,7 @@ def _first(
 
 
 def _check_connected(names: Sequence[str], parts: Sequence[Expr], cross: bool) -> None:
-    """An input that no part connects with the others would be multiplied with them."""
+    """Refuse an input that no part connects with the others: it would be multiplied with them."""
     reached = {names[0]}
     grown = True
     while grown:

@@ -1,20 +1,29 @@
-"""The plan of a join: its condition's normal form, its keys, and what a sample says of the cost."""
+"""The plan of a join: how its condition, its totals and its size were decided; prints well.
+
+What a sample of both sides says of the cost is in it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from thetajoin.aggregate.run import Aggregator
+from thetajoin.aggregate.solve import MOST_ORDERS
+from thetajoin.aggregate.state import result
+from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.parts import OTHER, Side
+from thetajoin.engine.machine import Size
+from thetajoin.engine.parts import OTHER, Part, Side
 from thetajoin.engine.rows import cast_for_storage, make_batch, storage_schema
+from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.tables import LookUp, plan_look_ups
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.probe import Arrivals, Probe
-from thetajoin.paper_options import explain_index
-from thetajoin.window.windows import CountWindow
+from thetajoin.paper_options import AUTO, PO_JOIN, explain_index
+from thetajoin.window.windows import CountWindow, FullHistory
 
 # Rows of each side that an estimate looks at, and the most pairs of the sample it counts.
 SAMPLE_ROWS = 2048
@@ -26,6 +35,14 @@ _KINDS = {
     "overlap": "right starts inside left intervals, then left starts inside right ones, both as "
     "ranges of sorted rows",
 }
+_WAYS = {
+    1: "running sums over the sorted key",
+    2: "sweep over one key, or a summed-area table of a stored segment",
+    3: "nodes of a binary tree over one key, a sweep in each",
+}
+# An estimate from samples is believed where it is so many times the room, or less than the room by
+# as much, and comes of so many pairs: in samples of one table on both sides rows meet themselves.
+SURE, ENOUGH_PAIRS = 2.0, 16 * SAMPLE_ROWS
 
 
 @dataclass(frozen=True)
@@ -172,7 +189,7 @@ def _plan_part(
     )
 
 
-def _probed(look: LookUp) -> tuple[PoJoin, Probe]:
+def _probe(look: LookUp) -> tuple[PoJoin, Probe]:
     """The index of a look-up's stored side, and what the other side asks of it."""
     view = look.part.views[look.stored]
     rows, probes = look.rows[look.stored], look.rows[OTHER[look.stored]]
@@ -181,12 +198,130 @@ def _probed(look: LookUp) -> tuple[PoJoin, Probe]:
 
 
 def _kernel(look: LookUp) -> str:
-    index, probe = _probed(look)
+    index, probe = _probe(look)
     return index.drive(probe).kind if index.shape.dims else "nested loop"
 
 
 def _pairs(look: LookUp) -> int:
-    index, probe = _probed(look)
+    index, probe = _probe(look)
     last = int(look.rows[look.stored].rows.max(initial=-1))
     streams = index.pairs(probe, Arrivals.dense(0, last + 1), room=1 << 16)
     return sum(len(rows) for stream in streams for rows, _ in stream)
+
+
+@dataclass(frozen=True)
+class WayPlan:
+    """How one conjunction is answered.
+
+    way: "totals", or "pairs" where the matches are listed chunk by chunk and added up, because of
+    `reason`. orders: sorted orders that decide, of which a window may be one.
+    """
+
+    way: str
+    orders: int
+    reason: str
+
+    def __str__(self) -> str:
+        if self.way == "pairs":
+            return f"    {'aggregates:':<15}join and add up chunk by chunk: {self.reason}"
+        lines = [f"    {'aggregates:':<15}without pairs: {_WAYS[self.orders]}"]
+        if self.reason:
+            lines.append(f"    {'':<15}{self.reason}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class AggPlan:
+    """How an aggregate over a join will be done; prints well."""
+
+    join: Plan
+    groups: tuple[str, ...]
+    outputs: tuple[str, ...]
+    ways: tuple[WayPlan, ...]
+    # Whether a group of the left side is there without a match.
+    keeps_left: bool = False
+
+    def __str__(self) -> str:
+        lines = [str(self.join)]
+        kept = ", also without a match" if self.keeps_left else ""
+        lines.append(f"  group by: {', '.join(self.groups) or 'nothing: one row'}{kept}")
+        lines.append(f"  compute:  {', '.join(self.outputs)}")
+        for number, way in enumerate(self.ways, 1):
+            if len(self.ways) > 1:
+                lines.append(f"  alternative {number} of {len(self.ways)}:")
+            lines.append(str(way))
+        return "\n".join(lines)
+
+
+def plan_aggregates(aggregator: Aggregator, join: Plan) -> AggPlan:
+    """Plan the aggregates of a compiled query."""
+    spec = aggregator.spec
+    return AggPlan(
+        join=join,
+        groups=tuple(group.expr.sql() for group in spec.groups),
+        outputs=tuple(f"{output.text} AS {output.name}" for output in spec.outputs),
+        ways=tuple(_way(aggregator, part) for part in aggregator.join.parts),
+        keeps_left=spec.keeps_left,
+    )
+
+
+def _way(aggregator: Aggregator, part: Part) -> WayPlan:
+    orders = max(1, _orders(aggregator.join, part))
+    if aggregator.needs_pairs:
+        return WayPlan("pairs", orders, aggregator.needs_pairs)
+    if part.residual is not None:
+        return WayPlan("pairs", orders, f"{part.residual} is decided by the pair")
+    if orders > MOST_ORDERS:
+        reason = f"{orders} keys decide, and only up to {MOST_ORDERS} are answered from totals"
+        return WayPlan("pairs", orders, reason)
+    if len(aggregator.group_sides) == 2:
+        reason = "asked once for each group of one side; joined instead where matches are fewer"
+        return WayPlan("totals", orders, reason)
+    return WayPlan("totals", orders, "")
+
+
+def _orders(join: CompiledJoin, part: Part) -> int:
+    """Sorted orders in which a probe asks for a range."""
+    ordered = sum(not dim.equal for dim in part.views["r"].shape.dims)
+    return ordered + isinstance(join.window, CountWindow)
+
+
+def too_large(
+    spec: JoinSpec,
+    compiled: CompiledJoin,
+    left: pa.RecordBatch,
+    right: pa.RecordBatch,
+    most: float,
+) -> Size | None:
+    """The number of a join's pairs, if it is larger than `most`.
+
+    Estimated from samples where these are clear; counted, without listing pairs, where they are not
+    and aggregates can do that. None where neither helps: samples know nothing of a window, or of a
+    residual that is tested pair by pair.
+    """
+    if spec.aggs is not None or spec.nearest is not None or spec.how in ("semi", "anti"):
+        return None
+    plan = make_plan(compiled, left, right)
+    if isinstance(compiled.window, FullHistory) and not any(part.residual for part in plan.parts):
+        pairs = plan.estimated_pairs
+        seen = pairs * _share(left.num_rows) * _share(right.num_rows)
+        if SURE * pairs < most:
+            return None
+        if pairs > SURE * most and seen >= ENOUGH_PAIRS:
+            return Size(pairs, exact=False)
+    if compiled.options.index not in (AUTO, PO_JOIN):
+        return None
+    counts = replace(spec, how="inner", aggs={"n": "count(*)"})
+    counting = TotalsJoin.of(counts, left.schema, right.schema)
+    ways = plan_aggregates(counting.aggregator(), plan).ways
+    if any(way.way != "totals" for way in ways):
+        return None
+    schemas = counting.left_schema, counting.right_schema
+    needed = [batch.select(s.names) for batch, s in zip((left, right), schemas, strict=True)]
+    counted = result(counting.totals(*needed))["n"][0].as_py()
+    return Size(counted, exact=True) if counted > most else None
+
+
+def _share(rows: int) -> float:
+    """The share of a table's rows that is in its sample."""
+    return min(1.0, SAMPLE_ROWS / max(1, rows))

@@ -19,7 +19,7 @@ from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.step import Share
 from thetajoin.errors import OptionError
 from thetajoin.ipc import to_ipc
-from thetajoin.planner.route_plan import choose_route, explain_route
+from thetajoin.planner.routing import choose_route, explain_route
 from thetajoin.window.windows import CountWindow, FullHistory
 
 # Rows of each side that are looked at.
@@ -43,7 +43,7 @@ DAY = 86_400
 
 
 def parse_rate(text: str) -> float:
-    """Rows a second.
+    """Rows per second, from a text.
 
     >>> parse_rate("50000/s"), parse_rate("1.2e6 / hour"), parse_rate("6k/min")
     (50000.0, 333.3333333333333, 100.0)
@@ -83,10 +83,10 @@ class Measured:
     routing: str
 
 
-def measured(
+def measure(
     join: CompiledJoin, left: pa.Table, right: pa.Table, units: int, routing: object = None
 ) -> Measured:
-    """Join the sample with itself in two sizes, whatever its times are, and look."""
+    """Join two sizes of the sample, whatever its times are, and measure."""
     tables = {"l": left.slice(0, SAMPLE), "r": right.slice(0, SAMPLE)}
     rows: dict[Side, int] = {side: tables[side].num_rows for side in SIDES}
     if not all(rows.values()):
@@ -103,7 +103,7 @@ def measured(
     batches = {side: _batch(tables[side]) for side in SIDES}
     kept = {side: batches[side].select(join.kept(side)) for side in SIDES}
     sizes: dict[Side, float] = {s: to_ipc(kept[s]).size / rows[s] for s in SIDES}
-    index, share, row_s, pair_s = _timed(plain, batches) if plain else (32.0, 0.0, 2e-6, 0.0)
+    index, share, row_s, pair_s = _time(plain, batches) if plain else (32.0, 0.0, 2e-6, 0.0)
     chosen = choose_route(join, units, routing)
     stored: dict[Side, float] = {}
     sent: dict[Side, float] = {}
@@ -124,7 +124,7 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
     return whole[0] if whole else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-def _timed(
+def _time(
     join: CompiledJoin, batches: dict[Side, pa.RecordBatch]
 ) -> tuple[float, float, float, float]:
     """Index bytes a row, share of pairs, seconds a row and a pair."""
@@ -266,7 +266,7 @@ def _bytes(size: float) -> str:
     raise AssertionError
 
 
-def sized(
+def size_join(
     join: CompiledJoin,
     left: pa.Table,
     right: pa.Table,
@@ -280,7 +280,7 @@ def sized(
 
     delay: seconds that the watermark stays behind, for which rows are held longer.
     """
-    found = measured(join, left, right, units, routing)
+    found = measure(join, left, right, units, routing)
     window, text = join.window, f"{rate:,.6g}/s"
     held: dict[Side, float] = {}
     seen: dict[Side, float] = {}

@@ -233,9 +233,9 @@ def with_column(table: Any, name: str, text: str) -> Any:
 def grouped(table: Any, group_by: Mapping[str, str], aggs: Mapping[str, str]) -> Any:
     """Aggregates over the rows of a table, or of a Spark DataFrame, by group."""
     if is_spark(table):
-        from thetajoin.spark.listed import grouped_rows
+        from thetajoin.spark.totals import add_up_rows
 
-        return grouped_rows(table, group_by, aggs)
+        return add_up_rows(table, group_by, aggs)
     batch = to_batch(table, "joined")
     return result(row_totals(batch, parse_aggregates(group_by, aggs, batch.schema, pa.schema([]))))
 

@@ -208,10 +208,10 @@ class Compiler:
         right, right_key = self._with_key(right, asof.right, scope, f"_key_{at}_right")
         order_by = None
         if is_spark(right.table) and self.query.tables[at].how not in ("semi", "anti"):
-            from thetajoin.spark.columns import with_order
+            from thetajoin.spark.row_order import add_order
 
             order_by = self._free(f"_order_{at}")
-            right = replace(right, table=with_order(right.table, order_by))
+            right = replace(right, table=add_order(right.table, order_by))
         return left, right, Nearest((left_key, right_key), asof.direction, order_by=order_by)
 
     def _with_key(

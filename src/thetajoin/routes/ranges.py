@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.kernels.boxes import boxes_of, boxes_reached
-from thetajoin.routes.copies import Copies
-from thetajoin.routes.hashing import UInt64, units_of
+from thetajoin.routes.copies import Copies, UInt64, units_of
 
 Int32 = NDArray[np.int32]
 Ints = tuple[int, ...]
@@ -78,7 +77,7 @@ class BoxTree:
         of = np.repeat(outside, self.units)
         nth = np.tile(np.arange(self.units, dtype=np.int32), len(outside))
         home = nth == units_of(hashes[of], self.units)
-        return Copies.joined([Copies(inside, units), Copies(of, self.units + nth, home)])
+        return Copies.concat([Copies(inside, units), Copies(of, self.units + nth, home)])
 
     def streamed(self, low: Int64, high: Int64, hashes: UInt64) -> Copies:
         """Copies of rows of the other side, by what they ask of the held one's keys."""

@@ -9,14 +9,14 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from thetajoin.errors import SnapshotError, ThetaJoinError
-from thetajoin.planner.route_plan import Routing
+from thetajoin.planner.routing import Routing
 from thetajoin.spark.checkpoint import NUMBER, Checkpoint, JoinState, UnitState, state_of
 from thetajoin.spark.failures import reason
 from thetajoin.spark.unit_keys import UNIT_OF
-from thetajoin.spark.unit_rows import Look
+from thetajoin.spark.unit_rows import BlobInfo
 from thetajoin.spark.unit_spec import UnitSpec
 
-# A blob's key and the fields of a `Look`.
+# A blob's key and the fields of a `BlobInfo`.
 LOOKED = "unit int, id string, size long, check long, rows long, columns boolean"
 
 
@@ -53,24 +53,24 @@ def _absent(join: JoinState) -> Iterator[str]:
             yield f"unit {unit}: it has no state"
 
 
-def _looked_at(session: Any, path: str, operator: int) -> dict[tuple[int, str], Look]:
+def _looked_at(session: Any, path: str, operator: int) -> dict[tuple[int, str], BlobInfo]:
     """A look at every blob, taken where Spark reads it."""
 
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            looks = [Look.at(blob) for blob in batch.column("blob").to_pylist()]
+            looks = [BlobInfo.of(blob) for blob in batch.column("blob").to_pylist()]
             seen = zip(*looks, strict=True) if looks else ((), (), (), ())
             kinds = (pa.int64(), pa.int64(), pa.int64(), pa.bool_())
             made = [pa.array(values, kind) for values, kind in zip(seen, kinds, strict=True)]
             keys = batch.column("unit"), batch.column("id")
-            names = ["unit", "id", *Look._fields]
+            names = ["unit", "id", *BlobInfo._fields]
             yield pa.RecordBatch.from_arrays([*keys, *made], names=names)
 
     rows = state_of(session, path, operator, "rows").select(
         F.col("key.unit"), F.col("user_map_key.id"), F.col("user_map_value.blob")
     )
     looked = rows.mapInArrow(look, LOOKED).collect()
-    return {(UNIT_OF[row[0]], row[1]): Look(*row[2:]) for row in looked}
+    return {(UNIT_OF[row[0]], row[1]): BlobInfo(*row[2:]) for row in looked}
 
 
 def _unmarked(unit: UnitState, marks: Any) -> Iterator[str]:

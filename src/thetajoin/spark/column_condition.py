@@ -48,7 +48,7 @@ _AROUND = {
 
 
 def with_text(left: Any, right: Any, on: Any) -> Any:
-    """A condition with its columns as text; whatever else it is made of stays as it is."""
+    """A condition with PySpark columns as text; anything else in it stays as it is."""
     if isinstance(on, list | tuple):
         return [with_text(left, right, part) for part in on]
     if not isinstance(on, Column):
@@ -69,7 +69,7 @@ def with_text(left: Any, right: Any, on: Any) -> Any:
 
 
 def sql_of(shown: str, *, decimals: bool = False) -> str | None:
-    """The SQL of what PySpark shows of a column; None if that is not understood.
+    """The SQL of a column as PySpark prints it; None if that is not understood.
 
     >>> sql_of("and(<(l.x, r.x), >=(l.y, +(r.y, 1)))")
     '((l.x < r.x) AND (l.y >= (r.y + 1)))'

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
-from thetajoin.spark.columns import by_position
-from thetajoin.spark.tasks import mapped
+from thetajoin.spark.tasks import map_batches, name_by_position
 
 
 def first_rows(df: Any, most: int) -> tuple[pa.Table, int]:
@@ -18,7 +17,7 @@ def first_rows(df: Any, most: int) -> tuple[pa.Table, int]:
     Every partition is computed, and once: a limit would leave some out, and the state that they
     should have written with them.
     """
-    frame, width, count = by_position(df), len(df.columns), "rows"
+    frame, width, count = name_by_position(df), len(df.columns), "rows"
 
     def counted(part: pa.RecordBatch, counts: list[int | None]) -> pa.RecordBatch:
         return part.append_column(count, pa.array(counts, pa.int64()))
@@ -35,7 +34,7 @@ def first_rows(df: Any, most: int) -> tuple[pa.Table, int]:
 
     fields = [StructField(field.name, field.dataType, True) for field in frame.schema.fields]
     output = StructType([*fields, StructField(count, LongType())])
-    found = mapped(frame, first, output).toArrow()
+    found = map_batches(frame, first, output).toArrow()
     counts = found.column(width)
     rows = found.filter(counts.is_null()).select(range(width)).slice(0, most)
     total = sum(n for n in counts.to_pylist() if n is not None)

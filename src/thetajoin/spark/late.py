@@ -2,7 +2,7 @@
 
 A file has the late rows of one side, unit and micro-batch. Its name says which, and it is there
 whole or not at all. A task that runs again finds the same rows late, and the file already there: so
-each row is written once, also when a query is restarted in the middle of a micro-batch.
+each row is written once, even when a query is restarted in the middle of a micro-batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FOLDERS: dict[Side, str] = {"l": "left", "r": "right"}
 SIDE, WATERMARK, BATCH = "late_side", "late_watermark", "late_batch"
 
 
-def checked_place(late: Any) -> str:
+def check_place(late: Any) -> str:
     """The folder for late rows, if it is one."""
     if not isinstance(late, str | os.PathLike) or not os.fspath(late):
         raise OptionError(f"late={late!r}: give a folder or its URI, such as 's3://bucket/late'")
@@ -85,12 +85,12 @@ def write_late(
             continue
         name = f"{root}/{FOLDERS[side]}/late-{query}-{batch:08d}-{unit:04d}.parquet"
         try:
-            _write(files, name, _told(rows, side, marks[side], batch))
+            _write(files, name, _tell(rows, side, marks[side], batch))
         except OSError as error:
             raise _unwritable(place, str(error)) from error
 
 
-def _told(rows: pa.RecordBatch, side: Side, mark: int, batch: int) -> pa.Table:
+def _tell(rows: pa.RecordBatch, side: Side, mark: int, batch: int) -> pa.Table:
     """Late rows with their side, the watermark they were behind, and the micro-batch."""
     table = pa.Table.from_batches([rows])
     count, time = table.num_rows, pa.timestamp("us", "UTC")

@@ -1,7 +1,7 @@
-"""An id for each match that is the same again when a micro-batch is run again.
+"""An id for each match, which stays the same when a micro-batch is run again.
 
 Spark runs a micro-batch again after a failure, over the same input rows, and the join then gives
-the same matches, in any order. A sink that has some of them already needs to know them again: by an
+the same matches, in any order. A sink that already has some of them must recognise them: by an
 id that depends on the match alone, not on its place among the others.
 """
 

@@ -1,4 +1,7 @@
-"""Where Spark would give a condition another meaning than the engine does: refused, not guessed.
+"""Spark DataFrames as inputs: names as Spark takes them, and where Spark would mean something else.
+
+Spark does not tell case apart unless it is told to, and the engine does. So a name that is given in
+another case becomes the column's own, and names that only differ in case are one name.
 
 The engine compares text by its bytes, reads times in UTC and casts as Spark's ANSI mode does. A
 session may have it otherwise, and a column may: then the part of the condition that would differ is
@@ -9,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -21,7 +24,7 @@ from thetajoin.aggregate.spec import AggSpec
 from thetajoin.engine.parts import compare_columns
 from thetajoin.engine.rows import storage_schema
 from thetajoin.engine.spec import JoinSpec
-from thetajoin.errors import ConditionError, SchemaError
+from thetajoin.errors import ConditionError, OptionError, SchemaError
 from thetajoin.predicate.condition import ManyScope, Names, Scope, sources_of
 from thetajoin.predicate.literals import sql_type
 from thetajoin.predicate.nodes import COMPARISONS, Call, Cast, Column, Expr, Literal
@@ -30,6 +33,9 @@ from thetajoin.predicate.types import BOOL, DATE, STRING, digits_of, is_number
 from thetajoin.spark.stream import arrow_schema
 from thetajoin.window.windows import TimeWindow, Window
 
+CASE = "spark.sql.caseSensitive"
+# Columns of ours that travel beside the user's.
+RESERVED = "__thetajoin_"
 ZONE = "spark.sql.session.timeZone"
 ANSI = "spark.sql.ansi.enabled"
 BINARY_ORDER = "UTF8_BINARY"
@@ -52,8 +58,110 @@ _BELOW_MINUTE = ("second", "millisecond", "microsecond")
 _COMPARED = (*COMPARISONS, "<=>", "in")
 
 
+def check_kinds(left: Any, right: Any) -> None:
+    """Refuse a Spark DataFrame beside something else."""
+    for df, name in ((left, "left"), (right, "right")):
+        if not hasattr(df, "isStreaming"):
+            raise SchemaError(
+                f"the {name} input is a {type(df).__name__} and the other a Spark DataFrame: "
+                "make both Spark DataFrames (spark.createDataFrame)"
+            )
+
+
+def folds(df: Any) -> bool:
+    """Whether names that differ in case are one name to Spark."""
+    return bool(df.sparkSession.conf.get(CASE).lower() != "true")
+
+
+def check_names(df: Any, what: str) -> None:
+    """Refuse columns that could not be told apart, from each other or from ours."""
+    for name in df.columns:
+        if name.lower().startswith(RESERVED):
+            raise SchemaError(
+                f"{what} has a column {name!r}: names that begin with {RESERVED} are the join's "
+                "own; rename it"
+            )
+    if folds(df):
+        check_distinct(df.columns, f"{what} has")
+
+
+def check_distinct(names: Iterable[str], what: str) -> None:
+    """Refuse names that differ in case only, where Spark does not tell case apart."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise SchemaError(
+                f"{what} the columns {other!r} and {name!r}, which Spark takes for one while "
+                f"{CASE} is false: rename one"
+            )
+
+
+def respelled(df: Any, names: Iterable[str]) -> Any:
+    """The frame with its columns in the spelling of others that Spark takes for the same."""
+    if not folds(df):
+        return df
+    known: dict[str, str] = {}
+    for name in names:
+        known.setdefault(name.lower(), name)
+    spelled = [known.get(name.lower(), name) for name in df.columns]
+    return df if spelled == df.columns else df.toDF(*spelled)
+
+
+def column_of(df: Any, name: str) -> str:
+    """The column that a name means; the name itself where there is none."""
+    if name in df.columns or not folds(df):
+        return name
+    found = [column for column in df.columns if column.lower() == name.lower()]
+    return found[0] if len(found) == 1 else name
+
+
+def with_columns_of(window: Any, left: Any, right: Any) -> Any:
+    """The window with the columns' own names."""
+    if not isinstance(window, TimeWindow):
+        return window
+    time = column_of(left, window.left_time), column_of(right, window.right_time)
+    return window if time == (window.left_time, window.right_time) else replace(window, time=time)
+
+
+def order_of(order_by: Any, *frames: Any) -> Any:
+    """`order_by` with the columns' own names; what is no name or names is left as it is."""
+    if isinstance(order_by, str):
+        order_by = [order_by] * len(frames)
+    if not isinstance(order_by, list | tuple) or len(order_by) != len(frames):
+        return order_by
+    if not all(isinstance(name, str) for name in order_by):
+        return order_by
+    return tuple(column_of(df, name) for df, name in zip(frames, order_by, strict=True))
+
+
+def with_names_of(spec: JoinSpec, left: Any, right: Any) -> JoinSpec:
+    """The call with window and order naming columns as the DataFrames spell them."""
+    window = with_columns_of(spec.window, left, right)
+    nearest = spec.nearest
+    if nearest is not None:
+        key = column_of(left, nearest.key[0]), column_of(right, nearest.key[1])
+        order_by = nearest.order_by
+        order_by = None if order_by is None else column_of(right, order_by)
+        nearest = replace(nearest, key=key, order_by=order_by)
+    order = order_of(spec.order_by, left, right)
+    return replace(spec, window=window, order_by=order, nearest=nearest)
+
+
+def check_nearest(spec: JoinSpec) -> None:
+    """Refuse a nearest match that leaves open which of two rows to take: Spark's have no order."""
+    nearest = spec.nearest
+    if nearest is None or nearest.ties == "all" or nearest.order_by is not None:
+        return
+    if spec.how in ("left", "inner"):
+        raise OptionError(
+            f"ties={nearest.ties!r} on Spark needs order_by, a right column that says which of two "
+            "rows at equal distance comes later: rows have no order there; or use ties='all'"
+        )
+
+
 def check_join(left: Any, right: Any, spec: JoinSpec) -> None:
-    """Refuse what Spark would join otherwise than the engine does."""
+    """Refuse what Spark would join differently from the engine."""
     frames = {"l": left, "r": right}
     schemas = [storage_schema(arrow_schema(df)) for df in (left, right)]
     if spec.on is not None or spec.nearest is None:
@@ -69,7 +177,7 @@ def check_join(left: Any, right: Any, spec: JoinSpec) -> None:
 def check_many(
     frames: Mapping[str, Any], on: Any, window: Window | None, orders: Mapping[str, str] | None
 ) -> None:
-    """The same of a join of many inputs."""
+    """The same for a join of many inputs."""
     schemas = {name: storage_schema(arrow_schema(df)) for name, df in frames.items()}
     Meaning.of(frames).check(*_bound(on, ManyScope(schemas)))
     for x, y in combinations(frames, 2):
@@ -80,7 +188,7 @@ def check_many(
 def check_aggregate(
     left: Any, right: Any, spec: AggSpec, group_by: Any, aggs: Mapping[str, str]
 ) -> None:
-    """Refuse groups and aggregates that Spark would take otherwise."""
+    """Refuse groups and aggregates that mean something else to Spark."""
     exprs = [group.expr for group in spec.groups] + [term.expr for term in spec.terms]
     groups = group_by.values() if isinstance(group_by, Mapping) else group_by
     texts = [*([groups] if isinstance(groups, str) else groups), *aggs.values()]

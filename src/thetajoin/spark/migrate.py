@@ -18,7 +18,7 @@ from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.step import Share
 from thetajoin.errors import OptionError, SnapshotError
-from thetajoin.planner.route_keys import equalities, names_of
+from thetajoin.planner.routing_keys import equalities, names_of
 from thetajoin.spark.checkpoint import (
     RECORD,
     Checkpoint,

@@ -89,7 +89,7 @@ def _spark_type(field: pa.Field, expr: Any, left: Any, right: Any) -> DataType:
     return from_arrow_type(field.type)
 
 
-def merged(spec: AggSpec) -> list[str]:
+def sum_partials(spec: AggSpec) -> list[str]:
     """Spark's aggregates that add the rows up, as SQL."""
     texts = [f"sum({PAIRS}) AS {PAIRS}"]
     for at, term in enumerate(spec.terms):
@@ -98,7 +98,7 @@ def merged(spec: AggSpec) -> list[str]:
     return texts
 
 
-def final(spec: AggSpec) -> list[str]:
+def show_totals(spec: AggSpec) -> list[str]:
     """The result's columns over the merged rows, as SQL."""
     texts = [f"g{at} AS {backquoted(group.name)}" for at, group in enumerate(spec.groups)]
     for output in spec.outputs:

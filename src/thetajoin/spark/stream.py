@@ -27,20 +27,19 @@ from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.compiled import compile_join as compile_schemas
 from thetajoin.engine.spec import JoinSpec, check_window
 from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
-from thetajoin.planner.route_plan import DEFAULT_UNITS, Routing, check_units, choose_route
+from thetajoin.planner.routing import DEFAULT_UNITS, Routing, check_units, choose_route
 from thetajoin.spark.change_feed import refuse_change_feed
 from thetajoin.spark.checkpoint import accepted
-from thetajoin.spark.columns import by_position
-from thetajoin.spark.late import check_bucket, check_late, checked_place
-from thetajoin.spark.pack import PACKED, packer
+from thetajoin.spark.exchange import BLOBS, pack
+from thetajoin.spark.late import check_bucket, check_late, check_place
 from thetajoin.spark.processor import UnitProcessor
 from thetajoin.spark.session import PROVIDER, ROCKSDB
-from thetajoin.spark.static import static_join
-from thetajoin.spark.tasks import mapped
-from thetajoin.spark.unit import METRICS, JoinUnit, placed
+from thetajoin.spark.tasks import map_batches, name_by_position
+from thetajoin.spark.unit import METRICS, JoinUnit, output_names
 from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.spark.unit_spec import StreamSettings, UnitSpec
 from thetajoin.spark.versions import arrow_schema_of
+from thetajoin.spark.whole import join_stream
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
 
 WATERMARK = "spark.watermarkDelayMs"
@@ -74,14 +73,14 @@ def stream_join(left: Any, right: Any, spec: JoinSpec) -> Any:
     units = UnitSpec.of(spec, *schemas, lags=lags, repeated=repeated, **spread, **around)
     if not both:
         stream, table = (left, right) if left.isStreaming else (right, left)
-        return static_join(stream, table, units, "l" if left.isStreaming else "r", output)
+        return join_stream(stream, table, units, "l" if left.isStreaming else "r", output)
     settings.planned.append(units)
     joined = in_units(left, right, units, JoinUnit(units), output)
-    return _finished(joined, output, units, left, compiled)
+    return _finish(joined, output, units, left, compiled)
 
 
 def beside_state(options: dict[str, Any], settings: StreamSettings) -> dict[str, Any]:
-    """Take what a call or a job says of late rows and migrated state, as fields of a `UnitSpec`."""
+    """Take what is said about late rows and migrated state, as fields of a `UnitSpec`."""
     migrated, late = options.pop("migrated", None), options.pop("late", settings.late)
     accepts = settings.accepts
     if migrated is not None:
@@ -91,11 +90,11 @@ def beside_state(options: dict[str, Any], settings: StreamSettings) -> dict[str,
                 f"migrated={migrated!r}: no join was changed there by `thetajoin checkpoint "
                 "migrate`: leave it out"
             )
-    return {"late": None if late is None else checked_place(late), "accepts": accepts}
+    return {"late": None if late is None else check_place(late), "accepts": accepts}
 
 
 def refuse_change_feeds(left: Any, right: Any, join: CompiledJoin) -> None:
-    """Refuse streams of updates and deletes, but where the condition says which rows it wants."""
+    """Refuse streams of updates and deletes, unless the condition says which rows it wants."""
     for df, side in ((left, "the left stream"), (right, "the right stream")):
         refuse_change_feed(df, side, join.condition.sql)
 
@@ -107,30 +106,30 @@ def compile_join(spec: JoinSpec, left: Any, right: Any) -> CompiledJoin:
 
 
 def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: StructType) -> Any:
-    """What the units of a join of two streams give out, their numbers among it."""
+    """The output of the units of a join of two streams, their numbers included."""
     require_rocksdb(left.sparkSession)
     if spec.late is not None:
         check_late(spec)
         check_bucket(spec.late)
-    rows = packed(left, 0, spec)
+    rows = pack_side(left, 0, spec)
     if not spec.join.self_join:
-        rows = rows.union(packed(right, 1, spec))
+        rows = rows.union(pack_side(right, 1, spec))
     timed = isinstance(spec.join.window, TimeWindow)
     return rows.groupBy("unit").transformWithStateInPandas(
         UnitProcessor(unit), inside(output, spec), "Append", "EventTime" if timed else "None"
     )
 
 
-def packed(df: Any, side: int, spec: UnitSpec) -> Any:
+def pack_side(df: Any, side: int, spec: UnitSpec) -> Any:
     """A side's rows as blobs, a row for each unit."""
-    return mapped(by_position(df), packer(side, spec), PACKED)
+    return map_batches(name_by_position(df), pack(side, spec), BLOBS)
 
 
 def repeated_columns(join: CompiledJoin, output: StructType) -> tuple[tuple[int, int], ...]:
     """Output columns of the right side that equal one of the left side's in every pair.
 
-    Of columns that are compared by `=` in an inner join only one is sent to the JVM, which takes a
-    row of them longer to convert than a unit to find.
+    Of columns that are compared by `=` in an inner join only one is sent to the JVM, which needs
+    more time to convert a row than a unit needs to find it.
     """
     if join.spec.how != "inner":
         return ()
@@ -140,9 +139,9 @@ def repeated_columns(join: CompiledJoin, output: StructType) -> tuple[tuple[int,
 
 
 def inside(output: StructType, spec: UnitSpec) -> StructType:
-    """The columns of what units give out: the output's by position, and the units' numbers."""
+    """The columns of the units' output: the join's by position, and the units' numbers."""
     without = dict(spec.repeated)
-    fields = enumerate(zip(placed(len(output.fields)), output.fields, strict=True))
+    fields = enumerate(zip(output_names(len(output.fields)), output.fields, strict=True))
     columns = [
         StructField(name, field.dataType, True) for at, (name, field) in fields if at not in without
     ]
@@ -152,8 +151,8 @@ def inside(output: StructType, spec: UnitSpec) -> StructType:
 def spread_over_units(df: Any, join: CompiledJoin, asked: Any, routing: Any) -> dict[str, Any]:
     """How many units a join has and which of them a row is sent to, as fields of a `UnitSpec`.
 
-    The number is as asked, or the same on every machine: a checkpoint holds the state of so many
-    units, and must be readable elsewhere.
+    Unless the caller says how many, the number is the same on every machine: a checkpoint holds
+    the state of so many units, and must be readable elsewhere.
     """
     if asked is None and isinstance(routing, Routing):
         asked = routing.units
@@ -249,13 +248,13 @@ def time_lags(left: Any, right: Any, window: Window) -> tuple[int, int]:
     return lags[0], lags[1]
 
 
-def _finished(
+def _finish(
     joined: Any, output: StructType, spec: UnitSpec, left: Any, compiled: CompiledJoin
 ) -> Any:
     """Observe the units' numbers, then leave only the output's columns."""
     window = compiled.window
     columns = []
-    names, same_as = placed(len(output.fields)), dict(spec.repeated)
+    names, same_as = output_names(len(output.fields)), dict(spec.repeated)
     for at, field in enumerate(output.fields):
         metadata = None
         if isinstance(window, TimeWindow) and field.name == window.left_time:
@@ -265,14 +264,14 @@ def _finished(
             delay = left.schema[field.name].metadata[WATERMARK]
             metadata = {WATERMARK: delay, LAG: max(spec.lags) + compiled.clock.reach["l"]}
         columns.append(F.col(names[same_as.get(at, at)]).alias(field.name, metadata=metadata))
-    return observed(joined).select(*columns)
+    return observe_units(joined).select(*columns)
 
 
-def observed(joined: Any) -> Any:
+def observe_units(joined: Any) -> Any:
     """Observe the units' numbers, and drop the rows that carry them.
 
-    `units` is a list of their numbers as JSON; `late_rows` is there as a number of its own, because
-    what is lost should be seen by whoever looks.
+    `units` is a list of their numbers as JSON; `late_rows` is a number of its own, because lost
+    rows should be easy to notice.
     """
     mark = F.col(METRICS)
     numbers = F.collect_list(mark).alias("units")

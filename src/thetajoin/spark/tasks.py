@@ -1,16 +1,17 @@
-"""Functions over Arrow batches as tasks of Spark's Python workers.
+"""Functions over Arrow batches as tasks of Spark's Python workers, and what a worker keeps.
 
 PySpark's workers collect garbage after every task. With pandas, numba and the compiled kernels
 loaded there are some 180,000 objects to go through, none of which ever goes: 75 ms a task, over a
 third of the processor time of workers whose tasks take a fifth of a second. So a task that ends
-sets aside what its worker has loaded by then.
+sets aside what its worker has loaded so far.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
@@ -24,10 +25,11 @@ FEW_OBJECTS = 10_000
 # Where a session does not tell how many tasks run at once.
 UNKNOWN_PARALLELISM = 4
 _done = False
+T = TypeVar("T")
 
 
 def set_aside() -> None:
-    """Exempt what is there by now from later collections, if it is much; once a worker."""
+    """Exempt all objects so far from later collections, if they are many; once a worker."""
     global _done
     if _done or len(gc.get_objects()) <= FEW_OBJECTS:
         return
@@ -36,13 +38,21 @@ def set_aside() -> None:
     gc.freeze()
 
 
-def mapped(frame: Any, task: Task, schema: StructType) -> Any:
+def name_by_position(frame: Any) -> Any:
+    """The frame with its columns named c0, c1, ...
+
+    mapInArrow takes a name with a dot or a backtick for a path.
+    """
+    return frame.toDF(*[f"c{at}" for at in range(len(frame.columns))])
+
+
+def map_batches(frame: Any, task: Task, schema: StructType) -> Any:
     """The frame's batches, partition by partition, through a task."""
-    return frame.mapInArrow(sendable(task), schema)
+    return frame.mapInArrow(wrap_task(task), schema)
 
 
-def sendable(task: Task) -> Task:
-    """A task that a worker without this package can take in, and then says what it lacks.
+def wrap_task(task: Task) -> Task:
+    """A task that a worker without this package can load, and that then says what is missing.
 
     Spark sends a function defined inside another one as its code, and everything of a module's by
     name: `run` has nothing of this module's, and the task inside it is opened after the check. A
@@ -65,15 +75,16 @@ def sendable(task: Task) -> Task:
                 f"this worker runs {sys.executable}, which {there}: install thetajoin {version} "
                 "there, or set PYSPARK_PYTHON (spark.pyspark.python) to a Python that has it"
             )
-        from thetajoin.spark.tasks import opened, set_aside, with_offsets
 
-        yield from opened(packed)(with_offsets(batch) for batch in batches)
+        from thetajoin.spark.tasks import add_offsets, open_task, set_aside
+
+        yield from open_task(packed)(add_offsets(batch) for batch in batches)
         set_aside()
 
     return run
 
 
-def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
+def add_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch in which every array can be read.
 
     Spark 4.0 leaves out the only offset of an array of lists or texts that has no value, also of
@@ -107,7 +118,7 @@ def _with_offsets(array: pa.Array) -> pa.Array:
     )
 
 
-def opened(packed: bytes) -> Task:
+def open_task(packed: bytes) -> Task:
     """A task as it was before it was sent."""
     task: Task = CloudPickleSerializer().loads(packed)
     return task
@@ -121,6 +132,26 @@ def parallelism(session: Any) -> int:
         return UNKNOWN_PARALLELISM
 
 
-def schema_of(**types: DataType) -> StructType:
-    """A schema, without asking Spark to parse one."""
+def make_schema(**types: DataType) -> StructType:
+    """A schema, without having Spark parse one."""
     return StructType([StructField(name, type_) for name, type_ in types.items()])
+
+
+class Remembered(OrderedDict[Hashable, T]):
+    """The few latest values by key; older ones are dropped."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: Hashable, value: T) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self._most:
+            self.popitem(last=False)
+
+    def made(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The value of a key, made if it is missing."""
+        if key not in self:
+            self[key] = make()
+        return self[key]

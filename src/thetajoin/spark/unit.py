@@ -33,16 +33,15 @@ from thetajoin.errors import ResourceError
 from thetajoin.index.probe import Arrivals
 from thetajoin.limits import limits
 from thetajoin.spark.cache import SegmentCache
+from thetajoin.spark.exchange import PROBING, VISITING, unpack, unpack_ordered
 from thetajoin.spark.late import write_late
-from thetajoin.spark.pack import PROBING, VISITING, unpack, unpack_ordered
 from thetajoin.spark.processor import States
-from thetajoin.spark.remembered import Remembered
-from thetajoin.spark.tasks import set_aside
+from thetajoin.spark.tasks import Remembered, set_aside
 from thetajoin.spark.unit_keys import UNIT_OF
 from thetajoin.spark.unit_rows import (
+    BlobInfo,
     Entry,
-    Look,
-    damaged,
+    damage_error,
     entries_of,
     entry_of,
     read_description,
@@ -112,7 +111,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         timerValues: Any,
     ) -> Iterator[pd.DataFrame]:
         """New blobs of both sides: join, store, and give out the matches."""
-        yield from self._told(UNIT_OF[key[0]], _blobs_of(rows), timerValues)
+        yield from self._guarded_step(UNIT_OF[key[0]], _blobs_of(rows), timerValues)
 
     def handleExpiredTimer(
         self,
@@ -121,12 +120,12 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         expiredTimerInfo: Any,
     ) -> Iterator[pd.DataFrame]:
         """The watermark has moved in a micro-batch that has no rows."""
-        yield from self._told(UNIT_OF[key[0]], _blobs_of(()), timerValues)
+        yield from self._guarded_step(UNIT_OF[key[0]], _blobs_of(()), timerValues)
 
-    def _told(
+    def _guarded_step(
         self, unit: int, blobs: dict[int, list[bytes]], timers: Any
     ) -> Iterator[pd.DataFrame]:
-        """A step; a state store that is gone is told as that, where Spark says "EOFError"."""
+        """A step; a state store that is gone is an error of ours, where Spark says "EOFError"."""
         try:
             yield from self._step(unit, blobs, timers)
         except (EOFError, ConnectionError) as error:
@@ -150,10 +149,10 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         counts = self._spec.routing.meets or unit == 0
         state.keeps_late = counts and self._spec.late is not None
         loaded.received_bytes = sum(len(blob) for given in blobs.values() for blob in given)
-        left, homes = self._unpacked(state, blobs, 0)
+        left, homes = self._unpack(state, blobs, 0)
         right, homes_right = left, homes
         if not self._spec.join.self_join:
-            right, homes_right = self._unpacked(state, blobs, 1)
+            right, homes_right = self._unpack(state, blobs, 1)
         loaded.received = left.num_rows + (0 if self._spec.join.self_join else right.num_rows)
         if loaded.received:
             state.homes = {"l": homes, "r": homes_right}
@@ -163,7 +162,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             writer = threading.Thread(target=self._write_rows, args=(loaded, step.blocks))
             writer.start()
             try:
-                for batch in coalesced(self._output(state, step)):
+                for batch in coalesce(self._output(state, step)):
                     yield self._frame(batch)
             finally:
                 writer.join()
@@ -184,12 +183,12 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             tell_late(numbers["late_rows"])
         yield self._metrics_frame(state, numbers)
 
-    def _unpacked(
+    def _unpack(
         self, state: JoinState, blobs: dict[int, list[bytes]], side: int
     ) -> tuple[pa.RecordBatch, int]:
-        """A side's rows, those that are at home here first, and how many these are.
+        """A side's rows, those at home here first, and how many of them are.
 
-        Their blobs are gone then: a micro-batch is in memory often enough as it is.
+        This drops their blobs: a micro-batch is in memory often enough as it is.
         """
         schema = state.join.given[SIDES[side]]
         if not self._spec.routing.meets:
@@ -201,16 +200,16 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         return concat_batches([home, *others]) if others else home, home.num_rows
 
     def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
-        """What the new rows cause; they are stored when it is exhausted."""
+        """The output of the new rows, which are stored once it has been read to the end."""
         return state.carry_out(step)
 
     def _schema(self) -> pa.Schema | None:
-        """The columns of what is given out, where they are not the join's own."""
+        """The columns of the output, unless they are the join's own."""
         return None
 
     def _frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
         """Output rows, without what Spark can repeat by itself."""
-        return frame(batch, [at for at, _ in self._spec.repeated])
+        return to_frame(batch, [at for at, _ in self._spec.repeated])
 
     def _metrics_frame(self, state: JoinState, numbers: dict[str, Any]) -> pd.DataFrame:
         """One row that carries the unit's numbers of this micro-batch."""
@@ -222,7 +221,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         return row
 
     def _load(self, unit: int, remembered: Loaded | None) -> Loaded:
-        """The unit's join at the state store's version: at hand, mapped, or built again."""
+        """The unit's join at the state store's version: in memory, mapped, or rebuilt."""
         saved = self._description.get()
         if saved is None:
             state = self._spec.state(unit)
@@ -257,8 +256,8 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         for entry in loaded.entries:
             found = self._rows.getValue(entry.key)
             blob = None if found is None else bytes(found[0])
-            if fault := entry.fault(None if blob is None else Look.at(blob)):
-                raise damaged(unit, fault)
+            if fault := entry.fault(None if blob is None else BlobInfo.of(blob)):
+                raise damage_error(unit, fault)
             assert blob is not None
             table, numbers = rows_from(blob, entry.first, state.join.schemas[entry.side])
             for role in SIDES if self._spec.join.self_join else (entry.side,):
@@ -329,7 +328,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         _REMEMBERED[spec.label, unit] = loaded
 
     def _compact(self, loaded: Loaded) -> None:
-        """Write many small entries as few: all are listed in every micro-batch.
+        """Rewrite many small entries as a few: every micro-batch lists all of them.
 
         A side's rows keep their order, and so do their marks.
         """
@@ -345,12 +344,12 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 parts = mine[found[0] : found[1]]
                 if store.config.preserved and not _in_a_row(store, parts):
                     break
-                mine[found[0] : found[1]] = [self._combined(loaded.state, parts)]
+                mine[found[0] : found[1]] = [self._combine(loaded.state, parts)]
             others = [entry for entry in loaded.entries if entry.side != side]
             loaded.entries = [*others, *mine]
 
-    def _combined(self, state: JoinState, entries: list[Entry]) -> Entry:
-        """Entries that follow each other as one, in the state store too."""
+    def _combine(self, state: JoinState, entries: list[Entry]) -> Entry:
+        """Neighbouring entries made one, in the state store too."""
         side = entries[0].side
         schema = state.join.schemas[side]
         read = [rows_from(self._rows.getValue(e.key)[0], e.first, schema) for e in entries]
@@ -409,7 +408,7 @@ def _blobs_of(rows: Iterable[pd.DataFrame]) -> dict[int, list[bytes]]:
     return blobs
 
 
-def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def coalesce(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in fewer batches: each costs Spark about 2 ms, whatever its size."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
@@ -435,16 +434,16 @@ class ArrowColumn(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]
         return self
 
 
-def frame(batch: pa.RecordBatch, without: Sequence[int] = ()) -> pd.DataFrame:
-    """Output rows as pandas sees them, without a copy; columns are named as `placed` says."""
-    named = enumerate(zip(placed(batch.num_columns), batch.columns, strict=True))
+def to_frame(batch: pa.RecordBatch, without: Sequence[int] = ()) -> pd.DataFrame:
+    """Output rows as pandas sees them, without a copy; columns are named by `output_names`."""
+    named = enumerate(zip(output_names(batch.num_columns), batch.columns, strict=True))
     columns = dict(column for at, column in named if at not in without)
     columns[METRICS] = pa.nulls(batch.num_rows, pa.string())
     arrays = {name: ArrowColumn(column) for name, column in columns.items()}
     return pd.DataFrame(arrays, copy=False)
 
 
-def placed(columns: int) -> list[str]:
+def output_names(columns: int) -> list[str]:
     """Names of output columns inside the operator, whatever their own: no two are equal."""
     return [f"c{at}" for at in range(columns)]
 

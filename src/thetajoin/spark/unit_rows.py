@@ -24,7 +24,7 @@ STATE_FORMAT = 1
 DESCRIBED = ("identity", "token", "entries", "counts", "watermark", "counters", "timer")
 
 
-class Look(NamedTuple):
+class BlobInfo(NamedTuple):
     """What is seen of a blob of rows; `rows` is None if it cannot be read."""
 
     size: int
@@ -33,13 +33,13 @@ class Look(NamedTuple):
     columns: bool
 
     @staticmethod
-    def at(blob: bytes) -> Look:
+    def of(blob: bytes) -> BlobInfo:
         """Look at a blob; costs a pass over its bytes."""
         try:
             found = batch_from_ipc(blob)
         except (pa.ArrowInvalid, OSError, StopIteration):
-            return Look(len(blob), zlib.crc32(blob), None, False)
-        return Look(len(blob), zlib.crc32(blob), found.num_rows, bool(found.num_columns))
+            return BlobInfo(len(blob), zlib.crc32(blob), None, False)
+        return BlobInfo(len(blob), zlib.crc32(blob), found.num_rows, bool(found.num_columns))
 
 
 class Entry(NamedTuple):
@@ -65,7 +65,7 @@ class Entry(NamedTuple):
         """The key of their blob."""
         return (f"{self.side}{self.first}",)
 
-    def fault(self, look: Look | None) -> str:
+    def fault(self, look: BlobInfo | None) -> str:
         """What is wrong with the blob that should hold these rows; nothing if it is sound."""
         name = self.key[0]
         if look is None:
@@ -91,8 +91,8 @@ def versions() -> dict[str, str]:
     return {"thetajoin": __version__, "spark": pyspark.__version__}
 
 
-def damaged(unit: int, what: str) -> SnapshotError:
-    """State that cannot be gone on with, whatever the join is."""
+def damage_error(unit: int, what: str) -> SnapshotError:
+    """The error for state that no join can continue."""
     return SnapshotError(
         f"thetajoin: the checkpoint is damaged: in unit {unit}, {what}; go on with a copy of the "
         "checkpoint from before, or start with a new checkpointLocation"
@@ -106,7 +106,9 @@ def read_description(text: str, unit: int) -> dict[str, Any]:
         newer = described["identity"]["format"]
         complete = all(name in described for name in DESCRIBED)
     except (ValueError, LookupError, TypeError) as error:
-        raise damaged(unit, f"the description of what it holds cannot be read ({error})") from error
+        raise damage_error(
+            unit, f"the description of what it holds cannot be read ({error})"
+        ) from error
     if isinstance(newer, int) and newer > STATE_FORMAT:
         by = described.get("written_by", {}).get("thetajoin", "a newer version")
         raise SnapshotError(
@@ -114,7 +116,7 @@ def read_description(text: str, unit: int) -> dict[str, Any]:
             f"thetajoin reads up to {STATE_FORMAT}: update it, or go on with the newer version"
         )
     if not complete:
-        raise damaged(unit, "the description of what it holds is not complete")
+        raise damage_error(unit, "the description of what it holds is not complete")
     return described  # type: ignore[no-any-return]
 
 

@@ -18,10 +18,10 @@ from thetajoin.engine.step import Share
 from thetajoin.errors import OptionError, SnapshotError, ThetaJoinError
 from thetajoin.ipc import schema_from_bytes, schema_to_bytes
 from thetajoin.paper_options import AUTO, PO_JOIN
-from thetajoin.planner.route_plan import BROADCAST, Routing
+from thetajoin.planner.routing import BROADCAST, Routing
 from thetajoin.predicate import compile_condition, condition_text
 from thetajoin.predicate.render import canonical
-from thetajoin.spark.remembered import Remembered
+from thetajoin.spark.tasks import Remembered
 from thetajoin.spark.unit_rows import STATE_FORMAT
 from thetajoin.window.windows import FullHistory, window_from_dict
 
@@ -29,17 +29,17 @@ _COMPILED: Remembered[CompiledJoin] = Remembered(8)
 
 
 def _columns(schema: pa.Schema) -> str:
-    """A schema as text; whether a column can be NULL is not said, since it changes nothing."""
+    """A schema as text, without which columns can be NULL, since that changes nothing."""
     return str(pa.schema([field.with_nullable(True) for field in schema]))
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON gives it back."""
+    """A value after a round trip through JSON."""
     return json.loads(json.dumps(value))
 
 
 def _saved(identity: dict[str, Any], what: str) -> Any:
-    """What a saved identity says; those from before there were routings are of the only one."""
+    """What a saved identity says; one without a routing is from before there were others."""
     return identity.get(what, "broadcast") if what == "routing" else identity.get(what)
 
 
@@ -47,11 +47,10 @@ def _saved(identity: dict[str, Any], what: str) -> Any:
 class UnitSpec:
     """Everything a unit needs to know; its condition is text, so that it can be sent.
 
-    lags: how far behind the watermark, in microseconds, rows of each side may be and not be late:
-    those of another join carry the time of their older half. repeated: output columns that units
-    leave out, each with the one that holds the same in every row. accepts: identities of joins
-    whose state this one was found able to go on with (`spark.migrate`). late: the folder that late
-    rows are written to.
+    lags: how far behind the watermark, in microseconds, rows of each side may be without being
+    late: those of another join carry the time of their older half. repeated: output columns that
+    units leave out, each with the one that holds the same in every row. accepts: identities of
+    joins whose state this one can continue (`spark.migrate`). late: the folder for late rows.
     """
 
     join: JoinSpec
@@ -67,7 +66,7 @@ class UnitSpec:
 
     @classmethod
     def of(cls, join: JoinSpec, left: pa.Schema, right: pa.Schema, /, **more: Any) -> UnitSpec:
-        """Of a join of two schemas that has been checked."""
+        """A checked join of two schemas."""
         on = None if join.on is None else condition_text(join.on)
         return cls(
             replace(join, on=on),
@@ -79,19 +78,19 @@ class UnitSpec:
 
     @property
     def keeps_left(self) -> bool:
-        """Whether totals have the left rows' groups that have no match, too."""
+        """Whether totals also have the groups of left rows without a match."""
         return self.join.aggs is not None and self.join.how == "left"
 
     @cached_property
     def listing(self) -> JoinSpec:
-        """The join that has the matches, whether or not units give them out."""
+        """The join that finds the matches, whether units give out these or their totals."""
         if self.join.aggs is None:
             return self.join
         return replace(self.join, how="inner", group_by=(), aggs=None)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What must not change against a checkpoint's state."""
+        """What must be as it was when a checkpoint's state was written."""
         return {
             "format": STATE_FORMAT,
             "condition": self.listing.on or "",
@@ -107,7 +106,7 @@ class UnitSpec:
         }
 
     def _beside_matches(self) -> dict[str, Any]:
-        """What identifies totals and nearest matches, as JSON gives it back."""
+        """What else identifies totals and nearest matches."""
         join = self.join
         if join.nearest is not None:
             return {"nearest match": _plain(join.nearest.to_dict())}
@@ -122,7 +121,7 @@ class UnitSpec:
         return sum(plan.places(self.units) for plan in self.routing.older)
 
     def check_identity(self, saved: dict[str, Any]) -> None:
-        """Refuse state that another join has written; another way to write this one is none."""
+        """Refuse state that another join has written; the same join may be written differently."""
         if saved == self.identity or saved in self.accepts:
             return
         for what in self.differences(saved):
@@ -145,7 +144,7 @@ class UnitSpec:
             )
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
-        """What of this join is not as in an identity that was saved."""
+        """What differs between this join and a saved identity."""
         different = []
         for what, now in self.identity.items():
             was = _saved(saved, what)
@@ -156,7 +155,7 @@ class UnitSpec:
         return different
 
     def _goes_on(self, was: Any) -> bool:
-        """Whether the routing is one that followed the checkpoint's."""
+        """Whether the routing is a successor of the checkpoint's."""
         try:
             before = Routing.from_value(was)
         except OptionError:
@@ -166,7 +165,7 @@ class UnitSpec:
 
     @staticmethod
     def _as_passed(routing: Any) -> str:
-        """What to write in a call for a checkpoint's routing."""
+        """The argument that asks for a checkpoint's routing."""
         if isinstance(routing, str):
             return repr(routing)
         if routing["kind"] in ("cells", "matrix"):

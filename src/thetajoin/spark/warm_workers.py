@@ -32,11 +32,11 @@ def warm_workers(session: Any, cores: int) -> threading.Thread:
 def _warm(session: Any, workers: int) -> None:
     # The session may be stopped meanwhile, and a worker that cannot start will say so to a query.
     with contextlib.suppress(Exception):
-        from thetajoin.spark.pack import PACKED
-        from thetajoin.spark.tasks import mapped
+        from thetajoin.spark.exchange import BLOBS
+        from thetajoin.spark.tasks import map_batches
 
         frame = session.range(0, workers, 1, workers)
-        mapped(frame, _imported, PACKED).write.format("noop").mode("overwrite").save()
+        map_batches(frame, _imported, BLOBS).write.format("noop").mode("overwrite").save()
 
 
 def _imported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

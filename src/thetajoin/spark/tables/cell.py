@@ -10,16 +10,17 @@ import pyarrow.compute as pc
 
 from thetajoin.engine.block import empty_batch
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.parts import OTHER, Side
+from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.tables import Singles
 from thetajoin.ipc import batches_from_ipc
 from thetajoin.limits import limits
-from thetajoin.spark.tables.worker import chunks
+from thetajoin.spark.exchange import chunks, read_blobs
 from thetajoin.spark.unit_spec import UnitSpec, compiled_of
 
 # Rows streamed past the held ones at once; more than are held, up to a limit, to sweep them rarely.
 PROBE_ROWS = 1 << 19
 MOST_PROBE_ROWS = 1 << 21
+COUNTS = ("__thetajoin_held", "__thetajoin_streamed", "__thetajoin_found")
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class CellJob:
 
     pairs, singles: what to give out (see `HeldJoin`). shown: output columns by position, where some
     only serve the join. apart: output columns that differ in every pair of two rows, or None.
-    counted: a last row of each cell tells its rows of both sides and its output, in added columns.
+    counted: a last row of each cell counts its rows of both sides and its output, in added columns.
     """
 
     held: Side
@@ -39,10 +40,7 @@ class CellJob:
     counted: bool = False
 
 
-COUNTS = ("__thetajoin_held", "__thetajoin_streamed", "__thetajoin_found")
-
-
-def joiner(
+def join_cell(
     spec: UnitSpec, job: CellJob
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for `mapInArrow` over one cell's blobs, the held ones first."""
@@ -51,19 +49,19 @@ def joiner(
         compiled = compiled_of(spec)
         counts = {True: 0, False: 0}
         found = 0
-        for output in _run(compiled, job, _counting(_blobs(batches), counts)):
-            shown = _shown(output, job)
+        for output in _run(compiled, job, _count(_blobs(batches, job.held), counts)):
+            shown = _show(output, job)
             found += shown.num_rows
             if shown.num_rows:
                 yield _with_counts(shown) if job.counted else shown
         if job.counted:
-            schema = _shown(empty_batch(compiled.layout.schema), job).schema
+            schema = _show(empty_batch(compiled.layout.schema), job).schema
             yield _count_row(schema, counts[True], counts[False], found)
 
     return joined
 
 
-def _counting(
+def _count(
     blobs: Iterator[tuple[bool, pa.RecordBatch]], counts: dict[bool, int]
 ) -> Iterator[tuple[bool, pa.RecordBatch]]:
     for held, rows in blobs:
@@ -83,11 +81,10 @@ def _count_row(schema: pa.Schema, *counts: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, [*schema.names, *COUNTS])
 
 
-def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bool, pa.RecordBatch]]:
-    for batch in batches:
-        for held, blob in zip(batch.column(1), batch.column(2), strict=True):
-            for rows in batches_from_ipc(blob.as_buffer()):
-                yield held.as_py(), rows
+def _blobs(batches: Iterable[pa.RecordBatch], held: Side) -> Iterator[tuple[bool, pa.RecordBatch]]:
+    for side, blob in read_blobs(batches):
+        for rows in batches_from_ipc(blob):
+            yield SIDES[side] == held, rows
 
 
 def _run(
@@ -122,7 +119,7 @@ def _run(
         yield from join.finish()
 
 
-def _shown(output: pa.RecordBatch, job: CellJob) -> pa.RecordBatch:
+def _show(output: pa.RecordBatch, job: CellJob) -> pa.RecordBatch:
     if job.apart is not None:
         left, right = (output.column(at) for at in job.apart)
         apart = pc.not_equal(left, right)

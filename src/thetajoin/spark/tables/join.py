@@ -29,24 +29,19 @@ from thetajoin.limits import limits
 from thetajoin.paper_options import spark_partitionings
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches, without_boxes
 from thetajoin.planner.engines import EngineChoice, has_equality
-from thetajoin.planner.facets import sights_of
+from thetajoin.planner.zones import sights_of
+from thetajoin.spark.exchange import BLOBS, route_to_cells, row_bytes
 from thetajoin.spark.session import BATCH_BYTES, NO_LIMIT
 from thetajoin.spark.stream import compile_join, output_schema
-from thetajoin.spark.tables.broadcast import broadcast_join
-from thetajoin.spark.tables.cell import COUNTS, CellJob, joiner
-from thetajoin.spark.tables.drawn import Drawn, draw_both
-from thetajoin.spark.tables.engine import choose
-from thetajoin.spark.tables.inputs import Inputs, prepare
-from thetajoin.spark.tables.native import native_join, native_nearest
-from thetajoin.spark.tables.native_condition import NativeNearest
-from thetajoin.spark.tables.options import BatchOptions
-from thetajoin.spark.tables.route import ROUTED, router
-from thetajoin.spark.tables.summary import Summary, look, summaries_of
-from thetajoin.spark.tables.table import Table, Whole
-from thetajoin.spark.tables.worker import row_bytes
-from thetajoin.spark.tasks import mapped, parallelism
+from thetajoin.spark.tables.cell import COUNTS, CellJob, join_cell
+from thetajoin.spark.tables.engine import BatchOptions, choose
+from thetajoin.spark.tables.native import NativeNearest, native_join, native_nearest
+from thetajoin.spark.tables.summary import Drawn, Summary, draw_both, look, summarise_drawn
+from thetajoin.spark.tables.table import Inputs, Table, prepare
+from thetajoin.spark.tasks import map_batches, parallelism
 from thetajoin.spark.unit_spec import UnitSpec
 from thetajoin.spark.versions import repartition_by_number
+from thetajoin.spark.whole import Sent, probe_table
 
 # A side believed to be no larger is taken whole without looking at it first.
 BROADCAST_BYTES = 16 << 20
@@ -56,7 +51,7 @@ REPLANS = 3
 
 def batch_join(left: Any, right: Any, spec: JoinSpec) -> Any:
     """The join of two tables, as a DataFrame; both are read now, and again when it runs."""
-    settings, compiled = _compiled(left, right, spec)
+    settings, compiled = _compile(left, right, spec)
     if settings.observe is not None and spec.how == "full":
         raise OptionError("observe goes with one join, and a full join is two: leave it out")
     output = output_schema(compiled, left, right)
@@ -69,22 +64,22 @@ def batch_join(left: Any, right: Any, spec: JoinSpec) -> Any:
     return _Join(prepare(tables, compiled), settings, output, compiled, chosen.drawn).run()
 
 
-def chosen_engine(left: Any, right: Any, spec: JoinSpec) -> EngineChoice:
+def explain_engine_of(left: Any, right: Any, spec: JoinSpec) -> EngineChoice:
     """Which engine `batch_join` would use, and why."""
-    settings, compiled = _compiled(left, right, spec)
+    settings, compiled = _compile(left, right, spec)
     tables: dict[Side, Table] = {"l": Table(left), "r": Table(right)}
     return choose(tables, compiled, settings, spec.options).choice
 
 
-def _compiled(left: Any, right: Any, spec: JoinSpec) -> tuple[BatchOptions, CompiledJoin]:
-    """The join, and the options that only it has; refuses what is wrong."""
+def _compile(left: Any, right: Any, spec: JoinSpec) -> tuple[BatchOptions, CompiledJoin]:
+    """The join, and the options that only tables have; refuses what is wrong."""
     options = dict(spec.options)
     settings = BatchOptions.take(options)
     return settings, compile_join(replace(spec, options=options), left, right)
 
 
 class _Join:
-    """One call: what was seen of the inputs, and the way chosen for them."""
+    """One call: what is known of the inputs, and how they are joined."""
 
     def __init__(
         self,
@@ -107,7 +102,7 @@ class _Join:
 
     @property
     def seen(self) -> dict[Side, Summary]:
-        """What is known of the sides; looked at once, when it is needed."""
+        """What is known of the sides; looked up once, when needed."""
         if not self._seen:
             part = self._some_rows()
             self._in_part = part is not None
@@ -115,12 +110,12 @@ class _Join:
         return self._seen
 
     def _some_rows(self) -> dict[Side, Summary] | None:
-        """What some rows tell, where an equality spreads the rows and few could be left out."""
+        """What a few rows show, if an equality spreads the rows and few can be left out."""
         inputs, compiled = self.inputs, self.compiled
         alone = len(compiled.parts) == 1 and has_equality(compiled) and not inputs.added
         if not alone or inputs.is_self_join or self.settings.paper is not None:
             return None
-        return summaries_of(self._drawn or draw_both(inputs.tables, compiled), compiled)
+        return summarise_drawn(self._drawn or draw_both(inputs.tables, compiled), compiled)
 
     def run(self) -> Any:
         """The joined DataFrame."""
@@ -138,7 +133,7 @@ class _Join:
         if empty and not any(rows[s] for s in SIDES if preserves(how, s)):
             return self.session.createDataFrame([], self.output)
         if self.settings.paper is not None:
-            return self._named(self.settings.paper)
+            return self._join_as_paper(self.settings.paper)
         fits = [s for s in self._may_broadcast(how) if rows[s] <= self.settings.broadcast_rows]
         if fits:
             small = min(fits, key=lambda side: rows[side])
@@ -181,20 +176,21 @@ class _Join:
             return self.session.createDataFrame([], self.output)
         return self._broadcast(self.how, small, whole)
 
-    def _whole(self, side: Side) -> Whole | None:
+    def _whole(self, side: Side) -> Sent | None:
         return self.inputs.tables[side].whole(self.compiled.given[side])
 
-    def _broadcast(self, how: How, small: Side, whole: Whole) -> Any:
+    def _broadcast(self, how: How, small: Side, whole: Sent) -> Any:
         spec = self.spec
         if self.compiled.near_key is None:
             spec = replace(spec, join=replace(spec.join, how=how), label=f"{spec.label}-{how}")
         shown = self.inputs.shown(self.compiled)
-        return broadcast_join(self.inputs, spec, OTHER[small], whole, self.output, shown)
+        task = probe_table(spec, OTHER[small], whole, shown)
+        return self.inputs.tables[OTHER[small]].map(task, self.output)
 
     def plan(self, held: Side | None, keep_all: bool) -> CellPlan:
         """The cells with one side held, or with the one that is cheaper to hold.
 
-        More of them where Spark would send a task so much at once that it fails.
+        There are more of them if Spark would otherwise send a task too much at once.
         """
         plan = self._plan(held, keep_all, ())
         for _ in range(REPLANS if self._sends_at_once else 0):
@@ -234,54 +230,48 @@ class _Join:
     def _cells(self, held: Side | None, pairs: bool, singles: Singles) -> Any:
         keep_all = held is not None
         plan = self.plan(held, keep_all)
-        with_hash = any(group.cells > 1 for group in plan.groups)
         prune = keep_all and singles == "matched"
         routed = None
         inputs = self.inputs
         roles: tuple[tuple[Side, ...], ...] = (("l",), ("r",))
         for sides in (SIDES,) if inputs.is_self_join else roles:
-            route = router(
-                self.spec,
-                plan,
-                sides,
-                keep_all and not prune,
-                with_hash,
-                inputs.is_self_join,
-            )
-            sent = inputs.tables[sides[0]].mapped(route, ROUTED, with_hash=with_hash)
+            numbered = inputs.is_self_join
+            task = route_to_cells(self.spec, plan, sides, keep_all and not prune, numbered)
+            sent = inputs.tables[sides[0]].map(task, BLOBS)
             routed = sent if routed is None else routed.union(sent)
         job = CellJob(
             plan.held, pairs, singles, inputs.shown(self.compiled), inputs.apart(self.compiled)
         )
         if self._sends_at_once:
             self._warn_of_large_cells(plan.cells, self._largest(plan))
-        return self._joined(routed, plan.cells, job)
+        return self._join_cells(routed, plan.cells, job)
 
-    def _named(self, how: Any) -> Any:
+    def _join_as_paper(self, how: Any) -> Any:
         """The join by one of the paper's partitionings."""
         paper = spark_partitionings()
         plan = paper.plan_named(self.compiled, self.settings.partitioning, how, self.seen)
         left, right = (
-            self.inputs.tables[side].mapped(paper.named_router(self.spec, plan, side), ROUTED)
+            self.inputs.tables[side].map(paper.named_router(self.spec, plan, side), BLOBS)
             for side in SIDES
         )
         if self._sends_at_once:
             sent = sum(self.seen[side].rows * self._width(side) for side in SIDES)
             self._warn_of_large_cells(plan.number, sent / plan.number)
-        return self._joined(left.union(right), plan.number, CellJob("l", True, "none"))
+        return self._join_cells(left.union(right), plan.number, CellJob("l", True, "none"))
 
-    def _joined(self, routed: Any, cells: int, job: CellJob) -> Any:
+    def _join_cells(self, routed: Any, cells: int, job: CellJob) -> Any:
         """Bring each cell's rows together and join them."""
-        placed = repartition_by_number(routed, cells, "cell")
-        ordered = placed.sortWithinPartitions(F.col("held").desc())
+        placed = repartition_by_number(routed, cells, "unit")
+        side = F.col("side")
+        ordered = placed.sortWithinPartitions(side.asc() if job.held == "l" else side.desc())
         if self.settings.observe is None:
-            return mapped(ordered, joiner(self.spec, job), self.output)
+            return map_batches(ordered, join_cell(self.spec, job), self.output)
         counted = replace(job, counted=True)
         schema = StructType(
             [*self.output.fields, *(StructField(name, LongType()) for name in COUNTS)]
         )
-        rows = mapped(ordered, joiner(self.spec, counted), schema)
-        return _observed(rows, self.settings.observe)
+        rows = map_batches(ordered, join_cell(self.spec, counted), schema)
+        return _observe(rows, self.settings.observe)
 
     @property
     def _sends_at_once(self) -> bool:
@@ -310,7 +300,7 @@ class _Join:
             )
 
 
-def _observed(rows: Any, observation: Any) -> Any:
+def _observe(rows: Any, observation: Any) -> Any:
     """Give the cells' counts to an observation as the paper's measures, and drop them."""
     held, streamed, found = (F.col(name) for name in COUNTS)
     received = held + streamed

@@ -1,13 +1,14 @@
-"""Looking at both tables once: their zones, a sample, and how large they are."""
+"""Looking at both tables once: a few rows drawn in the JVM, or zones and a sample of all rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, ByteType, LongType
 
 from thetajoin.batch.keys import Int64
@@ -16,21 +17,80 @@ from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.ipc import from_ipc, to_ipc
-from thetajoin.planner.facets import Rows, sights_of
-from thetajoin.planner.zones import Zones, summarise
-from thetajoin.spark.tables.drawn import Drawn
+from thetajoin.planner.zones import ProbingRows, Zones, sights_of, summarise
+from thetajoin.spark.exchange import as_batch, chunks, sample_rows
 from thetajoin.spark.tables.table import Table
-from thetajoin.spark.tables.worker import chunks, sampled
-from thetajoin.spark.tasks import schema_of
+from thetajoin.spark.tasks import make_schema
 from thetajoin.spark.unit_spec import UnitSpec, compiled_of
 
-SUMMARY = schema_of(side=ByteType(), total=LongType(), zones=BinaryType(), sample=BinaryType())
+DRAWN = 4096
+# First rows cost more each than drawn ones, which come in an Arrow table.
+FIRST = 2048
+# Of Spark's increasing numbers, the part that counts the rows of a partition.
+_PLACE = (1 << 33) - 1
+
+
+# Drawn alike each time, so that a join is the same each time. Spark adds a partition's number.
+_SEEDS: dict[Side, int] = {"l": 0, "r": 1 << 40}
+SUMMARY = make_schema(side=ByteType(), total=LongType(), zones=BinaryType(), sample=BinaryType())
 SUMMARY_ROWS = 1 << 20
 # Sampled rows that each task sends, and rows of a side that estimates are made from.
 TASK_SAMPLE = 1024
 SAMPLE = 4096
 # Where fewer of the rows than this share can match by where they lie, leaving them out pays.
 WORTH_ALL = 0.8
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rows of both sides, each as likely as any other of its side, and how many there are."""
+
+    samples: dict[Side, pa.RecordBatch]
+    rows: dict[Side, float]
+
+
+def draw_both(tables: Mapping[Side, Table], compiled: CompiledJoin) -> Drawn:
+    """Some rows of both tables, with the columns that decide which rows match."""
+    drawn = Drawn({}, {})
+    for side, table in tables.items():
+        schema = compiled.schemas[side]
+        names = compiled.needed(side)
+        positions = [schema.names.index(name) for name in names]
+        columns = pa.schema([schema.field(name) for name in names])
+        found = draw(table, positions, columns, _SEEDS[side])
+        drawn.samples[side], drawn.rows[side] = found
+    return drawn
+
+
+def draw(
+    table: Table, positions: Sequence[int], schema: pa.Schema, seed: int, most: int = DRAWN
+) -> tuple[pa.RecordBatch, float]:
+    """Rows of the columns at some positions, each as likely as any other; and how many there are.
+
+    Every row draws a number below 1, and the rows with the least are kept. The largest of these
+    tells how many rows there are, within a few percent; if fewer came than may, they are all.
+    A row far down in its partition needs a small number to be among the least, so that few rows
+    are sorted: of a place `n` and a number `u`, the least have ``n * u`` below about `most`. Two
+    tables need seeds that lie far apart, or rows at the same places would be drawn of both.
+    """
+    place = F.monotonically_increasing_id().bitwiseAND(F.lit(_PLACE))
+    columns = [f"c{at}" for at in positions]
+    drawn = table.frame.select(*columns, F.rand(seed).alias("u"), place.alias("place"))
+    near = drawn.where(F.col("u") * F.col("place") < 2 * most).drop("place")
+    found = near.orderBy("u").limit(most).toArrow()
+    if not found.num_rows:
+        return empty_batch(schema), 0.0
+    numbers = found["u"].to_numpy()
+    rows = float(len(numbers)) if len(numbers) < most else (most - 1) / float(numbers.max())
+    return as_batch(found.drop_columns(["u"]), schema), rows
+
+
+def first_keys(table: Table, side: Side, keys: Sequence[str], most: int = FIRST) -> Int64:
+    """Hashes of the keys of a table's first rows that have all of them; little is read for them."""
+    known = " AND ".join(f"({key}) IS NOT NULL" for key in keys)
+    with_keys = table.frame.alias(side).where(known)
+    hashes = with_keys.selectExpr(f"xxhash64({', '.join(keys)})").limit(most)
+    return np.array([row[0] for row in hashes.collect()], np.int64)
 
 
 @dataclass(frozen=True)
@@ -51,20 +111,20 @@ def look(tables: dict[Side, Table], compiled: CompiledJoin, spec: UnitSpec) -> d
     jobs = None
     for side, table in tables.items():
         positions = [compiled.schemas[side].names.index(name) for name in compiled.needed(side)]
-        job = table.mapped(_summariser(spec, side), SUMMARY, positions)
+        job = table.map(_summarise(spec, side), SUMMARY, positions)
         jobs = job if jobs is None else jobs.union(job)
     assert jobs is not None
     found = jobs.collect()
     return {
-        side: _merged([row for row in found if row.side == SIDES.index(side)], compiled, side)
+        side: _merge([row for row in found if row.side == SIDES.index(side)], compiled, side)
         for side in tables
     }
 
 
-def summaries_of(drawn: Drawn, compiled: CompiledJoin) -> dict[Side, Summary] | None:
-    """What rows drawn of both sides tell; None where so few can match that all are worth a look.
+def summarise_drawn(drawn: Drawn, compiled: CompiledJoin) -> dict[Side, Summary] | None:
+    """What drawn rows show; None where so few can match that a look at all rows pays.
 
-    With all rows seen, those that lie where the other side has none are not sent anywhere.
+    Once all rows have been seen, those that lie where the other side has none stay where they are.
     """
     sights = sights_of(compiled)
     batches = {
@@ -79,13 +139,13 @@ def summaries_of(drawn: Drawn, compiled: CompiledJoin) -> dict[Side, Summary] | 
     for side, batch in batches.items():
         if len(batch) and len(batches[OTHER[side]]):
             around = found[OTHER[side]].zones.boxes.all()
-            able = len(Rows(sights, side, batch).matching(around, 0))
+            able = len(ProbingRows(sights, side, batch).matching(around, 0))
             if able < WORTH_ALL * len(batch.parts[0]):
                 return None
     return found
 
 
-def _summariser(
+def _summarise(
     spec: UnitSpec, side: Side
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def summarised(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -96,7 +156,7 @@ def _summariser(
             zones = summarise(
                 sights_of(compiled), side, make_batch(chunk, side, compiled.parts, names)
             )
-            sample = sampled(chunk, TASK_SAMPLE)
+            sample = sample_rows(chunk, TASK_SAMPLE)
             columns = [
                 pa.array([SIDES.index(side)], pa.int8()),
                 pa.array([chunk.num_rows], pa.int64()),
@@ -108,7 +168,7 @@ def _summariser(
     return summarised
 
 
-def _merged(rows: list[Any], compiled: CompiledJoin, side: Side) -> Summary:
+def _merge(rows: list[Any], compiled: CompiledJoin, side: Side) -> Summary:
     widths = [sight.width(side) for sight in sights_of(compiled)]
     height = 5 + 2 * sum(widths)
     matrices: list[Int64] = [np.zeros((height, 0), np.int64)]

@@ -17,20 +17,20 @@ from thetajoin.engine.rows import PartRows, make_batch, take_all_in
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import DataError
 from thetajoin.index.interval import Interval
-from thetajoin.planner.band_width import bands
-from thetajoin.planner.route_keys import asked_keys, bounded_keys, equalities, held_keys
-from thetajoin.planner.route_plan import (
+from thetajoin.planner.routing import (
     CELL_WIDTHS,
     Routing,
     check_units,
     choose_route,
     grows,
+    hash_keys,
     meaning_of,
     preserved_side,
 )
-from thetajoin.routes.hashing import hashes_of
-from thetajoin.routes.matrix import Grid
+from thetajoin.planner.routing_keys import asked_keys, bands, bounded_keys, equalities, held_keys
+from thetajoin.routes.copies import Grid, grid_of, hashes_of, pairs_of
 from thetajoin.routes.ranges import cut_boxes
+from thetajoin.window.windows import CountWindow
 
 # Of intervals, so many are at most as long as what cells are made for.
 LONG_INTERVALS = 0.9
@@ -77,13 +77,38 @@ def routing(
     for name, sample in rows.items():
         if not sample.num_rows:
             raise DataError(f"the {name} sample has no rows: take some hundreds at least")
-    made = _made(join, {"l": left, "r": right}, units)
+    made = _make(join, {"l": left, "r": right}, units)
     older = () if before is None else (*before.older, replace(before, older=()))
     plan = replace(made, units=units, on=meaning_of(join), older=older)
     return choose_route(join, units, plan)
 
 
-def _made(join: CompiledJoin, samples: dict[Side, pa.RecordBatch], units: int) -> Routing:
+def has_one_place(join: CompiledJoin) -> bool:
+    """Whether an equality says where all matches of a row are."""
+    return isinstance(hash_keys(join), Routing)
+
+
+def route_tables(
+    join: CompiledJoin, units: int, samples: dict[Side, pa.RecordBatch] | None
+) -> Routing:
+    """How the rows of two tables are spread over cells, each a join of its own.
+
+    By an equality if there is one; keys that are frequent in the samples have several cells.
+    """
+    if isinstance(join.window, CountWindow):
+        return Routing("matrix", grid=Grid(1, 1))
+    plain = hash_keys(join)
+    if isinstance(plain, str):
+        return Routing("matrix", grid=pairs_of(units) if join.spec.self_join else grid_of(units))
+    if samples is None:
+        return plain
+    keyed: Samples = {
+        side: make_batch(rows, side, join.parts, []).parts for side, rows in samples.items()
+    }
+    return _with_hot_keys(join, keyed, units, plain)
+
+
+def _make(join: CompiledJoin, samples: dict[Side, pa.RecordBatch], units: int) -> Routing:
     keyed: Samples = {
         side: make_batch(join.take_in(rows, side), side, join.parts, []).parts
         for side, rows in samples.items()
@@ -99,7 +124,7 @@ def _made(join: CompiledJoin, samples: dict[Side, pa.RecordBatch], units: int) -
 
 
 def _with_hot_keys(join: CompiledJoin, keyed: Samples, units: int, plain: Routing) -> Routing:
-    """Keys that would give one unit twice its share are spread over more."""
+    """Spread keys over several units that would fill one alone."""
     shares: dict[int, float] = {}
     equal = equalities(join)
     for at, side in enumerate(SIDES):
@@ -117,7 +142,7 @@ def _with_hot_keys(join: CompiledJoin, keyed: Samples, units: int, plain: Routin
         return plain
     hot = tuple((key, _spread(share, units)) for key, share in sorted(shares.items()))
     single = preserved_side(join.keeps)
-    if len(join.parts) == 1 and join.keeps != "full":
+    if len(join.parts) == 1 and join.keeps != "full" and not join.spec.self_join:
         for point in SIDES if single is None else (single,):
             for band in bands(join.parts[0], point):
                 cells = _cells_of(join, keyed, point, band.dim)

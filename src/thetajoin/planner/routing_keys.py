@@ -1,34 +1,48 @@
-"""Where a row of a streaming join goes: the keys a routing needs, from a compiled join.
+"""Where a row of a join goes: the keys that a routing needs, from a compiled join.
 
-`thetajoin.routes` has the functions from keys to units, and `planner.route_plan` chooses among
-them; here rows become the keys that they are given. In every one of these routings a unit is a join
-of its own of what it is sent, and any two rows that match meet in exactly one unit.
+`thetajoin.routes` has the functions from keys to units, and `planner.routing` chooses among them;
+here rows become the keys that they are given, and bands of the condition their widths. In every
+routing but `broadcast` a unit is a join of its own of what it is sent, and any two rows that match
+meet in exactly one unit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
-from typing import Protocol
+from math import isfinite
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.parts import OTHER, SIDES, Part, Side
+from thetajoin.engine.parts import OTHER, SIDES, Distance, FloatBand, Part, Side
 from thetajoin.engine.rows import PartRows, make_batch
 from thetajoin.index.interval import Interval
-from thetajoin.planner.facets import Facet, Sight
-from thetajoin.routes.cells import Cells, copies_of_intervals, units_of_points
-from thetajoin.routes.copies import Copies
+from thetajoin.planner.zones import Facet, Sight
+from thetajoin.predicate.nodes import Call, Cast, Expr, Literal
+from thetajoin.routes.copies import (
+    Copies,
+    Grid,
+    Int32,
+    KeyCells,
+    UInt64,
+    copies_of_intervals,
+    hashes_of,
+    units_of,
+    units_of_points,
+)
 from thetajoin.routes.fingerprint import fingerprints
-from thetajoin.routes.hashing import Int32, UInt64, hashes_of, units_of
-from thetajoin.routes.matrix import Grid
 from thetajoin.routes.ranges import BoxTree
 
+Mask = NDArray[np.bool_]
 # Places of a part's keys: of the left row and of the right one, which must be equal.
 Equal = tuple[int, int]
+_ABOVE, _BELOW = ("<", "<="), (">", ">=")  # as in `probe < stored`
 
 
 class Route(Protocol):
@@ -85,13 +99,15 @@ class HashRoute:
     """One copy of each row, in the unit that a hash of the keys that must be equal names.
 
     Rows of `hot` keys, by their hashes, are spread over several units: as a grid of them, or by
-    cells of a further key.
+    cells of a further key. With `lone`, rows that can match nothing have a copy too. A row of a
+    self-join has both roles in its one unit; as a right row it only visits those of hot keys.
     """
 
     join: CompiledJoin
     units: int
     hot: tuple[tuple[int, Grid], ...] = ()
     cells: CellRoute | None = None
+    lone: bool = True
 
     @cached_property
     def _equal(self) -> list[list[Equal]]:
@@ -103,7 +119,8 @@ class HashRoute:
         found = np.full(rows.num_rows, -1, np.int32)
         hashes = np.zeros(rows.num_rows, np.uint64)
         # A row of a self-join may be able to match in one role only; its key is the same in both.
-        roles: tuple[Side, ...] = SIDES if self.join.spec.self_join else (side,)
+        self_join = self.join.spec.self_join
+        roles: tuple[Side, ...] = SIDES if self_join else (side,)
         for role in roles:
             for part, equal in zip(
                 parts if role == side else _keyed(self.join, rows, role), self._equal, strict=True
@@ -113,44 +130,48 @@ class HashRoute:
                     made = hashes_of(keys, len(part))
                     found[part.rows] = units_of(made, self.units)
                     hashes[part.rows] = made
-        alone = np.flatnonzero(found < 0).astype(np.int32)
-        if alone.size:
+        matchable = found >= 0
+        alone = np.flatnonzero(~matchable).astype(np.int32)
+        if alone.size and self.lone:
             found[alone] = units_of(_whole_rows(rows, alone), self.units)
-        if not self.hot:
-            return Copies.single(found)
-        return self._spread(rows, side, parts, found, hashes)
+        spread, cold = self._spread(rows, side, parts, hashes, matchable)
+        if self_join and side == "r":
+            cold[:] = False
+        rest = np.flatnonzero(cold & (found >= 0)).astype(np.int32)
+        kept = Copies(rest, found[rest])
+        return Copies.concat([kept, *spread]) if spread else kept
 
     def _spread(
         self,
         rows: pa.RecordBatch,
         side: Side,
         parts: tuple[PartRows, ...],
-        found: Int32,
         hashes: UInt64,
-    ) -> Copies:
-        """The copies of rows of which some have a hot key."""
-        matchable = np.zeros(rows.num_rows, np.bool_)
-        for part in parts:
-            matchable[part.rows] = True
+        matchable: Mask,
+    ) -> tuple[list[Copies], Mask]:
+        """The copies of rows that have a hot key, and which rows have none."""
         made: list[Copies] = []
         cold = np.ones(rows.num_rows, np.bool_)
         hot = np.array([key for key, _ in self.hot], np.uint64)
-        if self.cells is not None:
+        if self.cells is not None and self.hot:
             (part,) = parts
             mine = np.flatnonzero(np.isin(hashes[part.rows], hot)).astype(np.int32)
             if mine.size:
                 cold[part.rows[mine]] = False
                 made.append(self.cells.of_part(part.take(mine), side, hashes[part.rows[mine]]))
-        else:
-            for key, grid in self.hot:
-                mine = np.flatnonzero((hashes == np.uint64(key)) & matchable).astype(np.int32)
-                if mine.size:
-                    cold[mine] = False
-                    dealt = grid.copies(_whole_rows(rows, mine), side)
-                    units = (dealt.units + key % self.units) % self.units
-                    made.append(Copies(mine[dealt.rows], units.astype(np.int32), dealt.home))
-        rest = np.flatnonzero(cold).astype(np.int32)
-        return Copies.joined([Copies(rest, found[rest]), *made])
+            return made, cold
+        for key, grid in self.hot:
+            mine = np.flatnonzero((hashes == np.uint64(key)) & matchable).astype(np.int32)
+            if mine.size:
+                cold[mine] = False
+                prints = _whole_rows(rows, mine)
+                if self.join.spec.self_join:
+                    dealt = grid.copies_in_pairs(prints, side)
+                else:
+                    dealt = grid.copies(prints, side)
+                units = (dealt.units + key % self.units) % self.units
+                made.append(Copies(mine[dealt.rows], units.astype(np.int32), dealt.home))
+        return made, cold
 
 
 @dataclass(frozen=True)
@@ -164,14 +185,14 @@ class CellRoute:
     units: int
     point: Side
     dim: int
-    cells: Cells
+    cells: KeyCells
 
     def copies(self, rows: pa.RecordBatch, side: Side) -> Copies:
         """By the only part that the condition has."""
         (part,) = _keyed(self.join, rows, side)
         made = self.of_part(part, side)
         alone = _alone(rows, part.rows, self.units)
-        return made if alone is None else Copies.joined([made, alone])
+        return made if alone is None else Copies.concat([made, alone])
 
     def of_part(self, part: PartRows, side: Side, among: UInt64 | None = None) -> Copies:
         """The copies of rows that can match; `among` are hashes of keys that must be equal."""
@@ -196,6 +217,8 @@ class MatrixRoute:
 
     def copies(self, rows: pa.RecordBatch, side: Side) -> Copies:
         """By all that a row holds: nothing else spreads rows whatever the condition is."""
+        if self.join.spec.self_join:
+            return self.grid.copies_in_pairs(_whole_rows(rows), side)
         return self.grid.copies(_whole_rows(rows), side)
 
 
@@ -219,7 +242,7 @@ class RangeRoute:
             asked = asked_keys(self.join, self.point, self.keys, part)
             made = self.boxes.streamed(*asked, hashes)
         made = made._replace(rows=part.rows[made.rows])
-        return made if alone is None else Copies.joined([made, alone])
+        return made if alone is None else Copies.concat([made, alone])
 
 
 def bounded_keys(join: CompiledJoin, side: Side) -> dict[str, Facet]:
@@ -252,3 +275,82 @@ def asked_keys(
     low = [open_low if interval.low is None else interval.low for interval in asked]
     high = [open_high if interval.high is None else interval.high for interval in asked]
     return np.vstack(low), np.vstack(high)
+
+
+class Band(NamedTuple):
+    """A key of a side, by its place in the view that stores it, and its band's width.
+
+    floats: whether the width is in doubles, else in the key's own whole numbers.
+    """
+
+    dim: int
+    width: float
+    floats: bool
+
+
+def bands(part: Part, point: Side) -> list[Band]:
+    """The keys of a side that the other bounds from both sides, a known distance apart."""
+    found = []
+    for dim in range(len(part.views[point].asks)):
+        width = _by_distance(part, point, dim) or _by_two_ends(part, point, dim)
+        if width is not None:
+            found.append(Band(dim, *width))
+    return found
+
+
+def _by_distance(part: Part, point: Side, dim: int) -> tuple[float, bool] | None:
+    wholes: dict[int, Distance] = {}
+    for ask in part.views[point].asks[dim]:
+        bound: str | Distance | FloatBand = ask.bound
+        if isinstance(bound, Distance):
+            # The two ends may have been written as two conditions.
+            known = wholes.get(ask.probe_key, Distance(None, None))
+            wholes[ask.probe_key] = bound = known & bound
+        if isinstance(bound, str) or bound.low is None or bound.high is None:
+            continue
+        if isinstance(bound, Distance):
+            return max(int(bound.high) - int(bound.low) + 1, 1), False
+        return float(bound.high - bound.low), True
+    return None
+
+
+def _by_two_ends(part: Part, point: Side, dim: int) -> tuple[float, bool] | None:
+    """The distance of two ends that are one expression of the other side, plus constants."""
+    view = part.views[point]
+    type_ = part.keys[point][view.stored[dim]].expr.type
+    floats = bool(pa.types.is_floating(type_))
+    if not floats and not pa.types.is_integer(type_):
+        return None
+    ends = [(ask.bound, part.keys[OTHER[point]][ask.probe_key].expr) for ask in view.asks[dim]]
+    lows = [_shifted(expr) for bound, expr in ends if bound in _ABOVE]
+    highs = [_shifted(expr) for bound, expr in ends if bound in _BELOW]
+    widths = [high[1] - low[1] for low in lows for high in highs if low[0] == high[0]]
+    reachable = [width for width in widths if width >= 0 and isfinite(width)]
+    if not reachable:
+        return None
+    return (min(reachable), True) if floats else (max(int(min(reachable)) + 1, 1), False)
+
+
+def _shifted(expr: Expr) -> tuple[Expr, float]:
+    """An expression as another one plus a constant."""
+    if isinstance(expr, Cast) and expr.implicit:
+        return _shifted(expr.arg)
+    if isinstance(expr, Call) and expr.name in ("+", "-") and len(expr.args) == 2:
+        first, second = expr.args
+        constant = _number(second)
+        if constant is not None:
+            base, shift = _shifted(first)
+            return base, shift + (constant if expr.name == "+" else -constant)
+        constant = _number(first)
+        if constant is not None and expr.name == "+":
+            base, shift = _shifted(second)
+            return base, shift + constant
+    return expr, 0.0
+
+
+def _number(expr: Expr) -> float | None:
+    if isinstance(expr, Cast):
+        return _number(expr.arg)
+    if isinstance(expr, Literal) and isinstance(expr.value, int | float | Decimal):
+        return float(expr.value)
+    return None

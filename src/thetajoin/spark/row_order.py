@@ -1,7 +1,8 @@
-"""Count windows over tables on Spark: each row is numbered, and the window becomes a condition.
+"""An order of a table's rows that every job and every attempt of a task agrees on.
 
-Spark numbers the rows in one sorted pass through a single task, which is what a count over all
-tables' common order takes.
+Rows have no order of their own on Spark: those that nothing else orders are ordered by hashes. For
+a count window they are numbered in it, and the window becomes a condition on the numbers. Spark
+does that in one sorted pass through a single task, which is what a count over all rows takes.
 """
 
 from __future__ import annotations
@@ -12,12 +13,47 @@ from typing import Any
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
-from thetajoin.spark.columns import by_position, tie_breakers
+from thetajoin.predicate.render import backquoted
+from thetajoin.spark.tasks import name_by_position
 from thetajoin.window.many_inputs import MOST, carried
 from thetajoin.window.windows import CountWindow
 
+# A row's text tells a NULL from no field, and instants apart to the microsecond in any time zone.
+_EXACT = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
-def numbered(
+
+def hash_columns(frame: Any) -> Any:
+    """A hash of all columns of such a frame; Spark can only hash the text of maps and VARIANT.
+
+    Different rows may share it, since Spark skips NULLs and takes -0.0 for 0.0.
+    """
+    columns = []
+    for field in frame.schema.fields:
+        name = field.dataType.simpleString()
+        as_text = "map<" in name or "variant" in name
+        columns.append(F.col(field.name).cast("string") if as_text else F.col(field.name))
+    return F.xxhash64(*columns)
+
+
+def tie_breakers(frame: Any) -> list[Any]:
+    """Two hashes of all columns of such a frame; rows that share both are the same.
+
+    They order rows that nothing else orders, alike in every job and every attempt of a task.
+    """
+    return [hash_columns(frame), F.xxhash64(F.to_json(F.struct(*frame.columns), _EXACT))]
+
+
+def add_order(frame: Any, name: str) -> Any:
+    """The frame with a column that orders its rows by what they hold, alike in every job."""
+    text = F.to_json(F.struct(*[F.col(backquoted(column)) for column in frame.columns]), _EXACT)
+    return frame.withColumn(name, F.xxhash64(text))
+
+
+def number_rows(
     frames: Mapping[str, Any], order: Sequence[int], window: CountWindow
 ) -> dict[str, Any]:
     """The frames, columns by position, with the numbers that their rows carry after them.
@@ -28,7 +64,7 @@ def numbered(
     """
     tagged = None
     for at, (name, frame) in enumerate(frames.items()):
-        plain = by_position(frame)
+        plain = name_by_position(frame)
         rows = [F.struct(*plain.columns) if n == name else F.lit(None) for n in frames]
         one = plain.select(
             F.col(f"c{order[at]}").alias("at"),
@@ -54,7 +90,7 @@ def numbered(
             names, before = [*carried(0, 2), *carried(1, 2)], [index, index]
         numbers = [_number(number, index, before, window) for number in names]
         rows = counted.where(F.col("input") == at)
-        result[name] = by_position(rows.select(f"rows_{at}.*", *numbers))
+        result[name] = name_by_position(rows.select(f"rows_{at}.*", *numbers))
     return result
 
 

@@ -23,19 +23,19 @@ from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.layout import How
 from thetajoin.engine.parts import Part, Side
 from thetajoin.errors import OptionError
-from thetajoin.planner.band_width import Band, bands
-from thetajoin.planner.route_keys import (
+from thetajoin.planner.routing_keys import (
+    Band,
     CellRoute,
     HashRoute,
     MatrixRoute,
     RangeRoute,
     Route,
+    bands,
     equalities,
     names_of,
 )
 from thetajoin.predicate.render import canonical
-from thetajoin.routes.cells import Cells
-from thetajoin.routes.matrix import Grid, grid_of
+from thetajoin.routes.copies import Grid, KeyCells, grid_of
 from thetajoin.routes.ranges import BoxTree
 from thetajoin.window.windows import CountWindow
 
@@ -50,6 +50,7 @@ MOST_BROADCAST = 8
 # spread the rows better.
 CELL_WIDTHS = 2
 _WIDEST = 1 << 62
+_NAMES: dict[Side, str] = {"l": "left", "r": "right"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Routing:
     older: tuple[Routing, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(_described(plan) for plan in (self, *self.older[::-1]))
+        return "\n".join(_describe(plan) for plan in (self, *self.older[::-1]))
 
     def to_json(self) -> str:
         """As text, to be kept beside a checkpoint; `from_json` takes it back."""
@@ -95,7 +96,7 @@ class Routing:
             raise OptionError(f"this is not a routing: {str(text)[:80]}") from error
 
     def places(self, units: int) -> int:
-        """Units of this routing alone, those for rows outside of all boxes with them."""
+        """Units of this routing alone, with those for rows outside all boxes."""
         return units if self.boxes is None else self.boxes.places
 
     def all_places(self, units: int) -> int:
@@ -104,11 +105,11 @@ class Routing:
 
     @property
     def meets(self) -> bool:
-        """Whether every unit is a join of its own, and units need not agree on anything."""
+        """Whether every unit is a join of its own, so that units need not agree on anything."""
         return self.kind != "broadcast"
 
     def to_value(self) -> Any:
-        """As JSON has it; a name where there is nothing else to say."""
+        """As a value for JSON; just the name where there is nothing to add."""
         values = {
             "point": self.point,
             "dim": self.dim,
@@ -144,11 +145,17 @@ class Routing:
         except (TypeError, ValueError, KeyError, IndexError) as error:
             raise OptionError(f"this is not a routing: {str(value)[:80]}") from error
 
-    def route(self, join: CompiledJoin, units: int) -> Route:
-        """The function from rows to units."""
+    def tasks(self, join: CompiledJoin, units: int) -> int:
+        """How many tasks a join of tables has."""
+        if self.grid is None:
+            return self.places(units)
+        return self.grid.pairs if join.spec.self_join else self.grid.units
+
+    def route(self, join: CompiledJoin, units: int, *, lone: bool = True) -> Route:
+        """The function from rows to units; with `lone`, also for rows without matches."""
         cells = None
         if self.point is not None:
-            cells = CellRoute(join, units, self.point, self.dim, Cells(self.width, self.floats))
+            cells = CellRoute(join, units, self.point, self.dim, KeyCells(self.width, self.floats))
         if self.kind == "cells":
             assert cells is not None
             return cells
@@ -160,7 +167,7 @@ class Routing:
             assert self.boxes is not None
             return RangeRoute(join, self.point, self.keys, self.boxes)
         assert self.kind in ("hash", "contrand")
-        return HashRoute(join, units, self.hot, cells)
+        return HashRoute(join, units, self.hot, cells, lone)
 
 
 BROADCAST = Routing("broadcast")
@@ -176,7 +183,7 @@ def check_units(units: object) -> int:
 def choose_route(join: CompiledJoin, units: int, asked: object = None) -> Routing:
     """The routing that was asked for, or the one that sends the fewest copies."""
     if isinstance(asked, Routing):
-        return _fitted(asked, join, units)
+        return _fit(asked, join, units)
     if asked is not None and asked not in KINDS:
         raise OptionError(f"routing={asked!r} is not known: use {', '.join(KINDS)}")
     if asked in ("contrand", "ranges"):
@@ -188,7 +195,7 @@ def choose_route(join: CompiledJoin, units: int, asked: object = None) -> Routin
     found = [
         plan if isinstance(plan, Routing) else (name, plan)
         for name, plan in (
-            ("hash", _hash(join)),
+            ("hash", hash_keys(join)),
             ("cells", _cells(join)),
             ("matrix", _matrix(join, units)),
         )
@@ -205,7 +212,7 @@ def choose_route(join: CompiledJoin, units: int, asked: object = None) -> Routin
     return plans[0]
 
 
-def _fitted(plan: Routing, join: CompiledJoin, units: int) -> Routing:
+def _fit(plan: Routing, join: CompiledJoin, units: int) -> Routing:
     """A routing made from a sample, if it suits the join that it is given to."""
     if plan.on is not None and plan.on != meaning_of(join):
         raise OptionError(
@@ -217,7 +224,7 @@ def _fitted(plan: Routing, join: CompiledJoin, units: int) -> Routing:
     single = preserved_side(join.keeps)
     why = ""
     if plan.kind in ("hash", "contrand"):
-        found = _hash(join)
+        found = hash_keys(join)
         why = found if isinstance(found, str) else ""
     elif plan.kind != "broadcast":
         why = _why_one_copy(join)
@@ -267,7 +274,7 @@ def explain_route(join: CompiledJoin, units: int, asked: object = None) -> str:
         spread = f"; {len(plan.hot)} frequent keys over several units" if plan.hot else ""
         return f"{plan.kind} of {keys}: one copy of each row{spread}"
     if plan.kind == "ranges":
-        return _described(plan)
+        return _describe(plan)
     if plan.kind == "cells":
         assert plan.point is not None
         part = join.parts[0]
@@ -288,11 +295,8 @@ def explain_route(join: CompiledJoin, units: int, asked: object = None) -> str:
     return f"broadcast: a copy of each row for every unit{why or ' (as asked)'}"
 
 
-_NAMES: dict[Side, str] = {"l": "left", "r": "right"}
-
-
-def _described(plan: Routing) -> str:
-    """A routing in a line, as far as it can be told without its join."""
+def _describe(plan: Routing) -> str:
+    """A routing in one line, as far as that is possible without its join."""
     made = "" if plan.on is None else f" for {plan.on}, {plan.units} units"
     if plan.kind == "ranges":
         assert plan.point is not None
@@ -313,7 +317,7 @@ def _described(plan: Routing) -> str:
 
 def _why(join: CompiledJoin) -> str:
     """Why no key says where a row's matches are."""
-    return "; ".join(why for why in (_hash(join), _cells(join)) if isinstance(why, str))
+    return "; ".join(why for why in (hash_keys(join), _cells(join)) if isinstance(why, str))
 
 
 def preserved_side(how: How) -> Side | None:
@@ -323,7 +327,8 @@ def preserved_side(how: How) -> Side | None:
     return "r" if how == "right" else None
 
 
-def _hash(join: CompiledJoin) -> Routing | str:
+def hash_keys(join: CompiledJoin) -> Routing | str:
+    """One unit for the rows of each key that must be equal, or why there is none."""
     if isinstance(join.window, CountWindow):
         return "under a CountWindow every unit must see every row"
     equal = equalities(join)
