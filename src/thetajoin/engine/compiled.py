@@ -24,6 +24,7 @@ from thetajoin.engine.parts import (
     NearKey,
     Part,
     Side,
+    check_columns,
     compare_columns,
     compile_parts,
     time_difference,
@@ -42,7 +43,6 @@ from thetajoin.engine.spec import JoinSpec, Options
 from thetajoin.engine.state import JoinState
 from thetajoin.engine.step import Share
 from thetajoin.engine.store import SEGMENTS, Store, StoreConfig
-from thetajoin.errors import SchemaError
 from thetajoin.paper_options import AUTO, PO_JOIN, check_suits, live_store
 from thetajoin.predicate import Comparison, Condition, Difference, compile_condition
 from thetajoin.window.windows import CountWindow, FullHistory
@@ -212,13 +212,9 @@ class CompiledJoin:
         names = self.spec.order_by
         if names is None:
             return None
-        for side, name in zip(SIDES, names, strict=True):
-            if name not in self.schemas[side].names:
-                raise SchemaError(
-                    f"order_by column {name!r} is not in the {'left' if side == 'l' else 'right'} "
-                    f"input; it has {', '.join(self.schemas[side].names)}"
-                )
-        return compare_columns(*names, self.schemas["l"], self.schemas["r"])
+        schemas = self.schemas["l"], self.schemas["r"]
+        check_columns("order_by", names, *schemas)
+        return compare_columns(*names, *schemas)
 
     @property
     def is_ordered(self) -> bool:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from thetajoin.batch.keys import is_bytes_type
 from thetajoin.engine.layout import How, parse_how
-from thetajoin.engine.parts import NearKey, compare_columns, unit_of
+from thetajoin.engine.parts import NearKey, check_columns, compare_columns, unit_of
 from thetajoin.errors import OptionError, SchemaError, WindowError, is_text
 from thetajoin.index.nearest import TIES, USUAL_TIES, Direction, Ties
 from thetajoin.predicate import Built, Difference
@@ -64,10 +64,8 @@ class Nearest:
 
     def near_key(self, left: pa.Schema, right: pa.Schema) -> NearKey:
         """The key against two schemas; checks columns, types and the tolerance."""
-        for name, schema, side in zip(self.key, (left, right), ("left", "right"), strict=True):
-            _check_column("key", name, schema, side)
-        if self.order_by is not None:
-            _check_column("order_by", self.order_by, right, "right")
+        check_columns("key", self.key, left, right)
+        check_columns("order_by", (None, self.order_by), left, right)
         try:
             pair = compare_columns(*self.key, left, right)
         except WindowError as error:
@@ -187,13 +185,6 @@ def _pairs(by: Any) -> list[tuple[str, str]]:
     if not isinstance(by, list | tuple):
         raise OptionError(f"by={by!r}: give a column name or a list of names")
     return [_pair(one, "by") for one in by]
-
-
-def _check_column(what: str, name: str, schema: pa.Schema, side: str) -> None:
-    if name not in schema.names:
-        raise SchemaError(
-            f"{what} column {name!r} is not in the {side} input; it has {', '.join(schema.names)}"
-        )
 
 
 def _tolerance(given: Any, type_: pa.DataType, column: str) -> Any:

@@ -24,7 +24,7 @@ from thetajoin.batch.keys import (
     is_bytes_type,
     is_key_type,
 )
-from thetajoin.errors import WindowError
+from thetajoin.errors import SchemaError, ThetaJoinError, WindowError
 from thetajoin.index.interval import AnyInterval, BytesInterval, Interval, interval_of, shifted
 from thetajoin.index.probe import Dim, Shape
 from thetajoin.kernels.search import KEY_INF, KEY_NEG_INF, band_end
@@ -224,16 +224,9 @@ def time_difference(window: Window | None, left: pa.Schema, right: pa.Schema) ->
     """A time window as ``-after <= l.time - r.time <= before``; checks the columns' types."""
     if not isinstance(window, TimeWindow):
         return None
-    for name, schema, side in (
-        (window.left_time, left, "left"),
-        (window.right_time, right, "right"),
-    ):
-        if name not in schema.names:
-            raise WindowError(
-                f"the window's time column {name!r} is not in the {side} input; "
-                f"it has {', '.join(schema.names)}"
-            )
-    pair = compare_columns(window.left_time, window.right_time, left, right)
+    names = window.left_time, window.right_time
+    check_columns("the window's time", names, left, right, WindowError)
+    pair = compare_columns(*names, left, right)
     before, after = window.bounds(time_unit(pair.type, window))
     return Difference(
         pair.left, pair.right, pair.type, -after, False, before, False, pair.left, exact=True
@@ -258,6 +251,22 @@ def unit_of(type_: pa.DataType) -> TimeUnit:
         return "day"
     unit: TimeUnit = type_.unit
     return unit
+
+
+def check_columns(
+    what: str,
+    names: tuple[str | None, str | None],
+    left: pa.Schema,
+    right: pa.Schema,
+    error: type[ThetaJoinError] = SchemaError,
+) -> None:
+    """Refuse names that are no columns of their side's input; None is not looked for."""
+    for name, schema, side in zip(names, (left, right), ("left", "right"), strict=True):
+        if name is not None and name not in schema.names:
+            raise error(
+                f"{what} column {name!r} is not in the {side} input; it has "
+                f"{', '.join(schema.names)}"
+            )
 
 
 def compare_columns(left: str, right: str, ls: pa.Schema, rs: pa.Schema) -> Comparison:
