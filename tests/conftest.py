@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,15 @@ settings.register_profile("default", derandomize=True, max_examples=40, **_commo
 settings.register_profile("quick", derandomize=True, max_examples=8, **_common)
 settings.register_profile("thorough", max_examples=1000, **_common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture
+def set_limits() -> Iterator[Callable[..., None]]:
+    """Sets thresholds of `thetajoin.limits` for the rest of a test."""
+    from thetajoin.limits import changed
+
+    with ExitStack() as until_the_end:
+        yield lambda **values: until_the_end.enter_context(changed(**values))
 
 
 class _FewSessions(LoadScopeScheduling):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ import thetajoin as tj
 from thetajoin.engine import block as blocks
 from thetajoin.engine import store as stores
 from thetajoin.engine.store import FANOUT, SEGMENTS, next_merge
-from thetajoin.limits import limits
+from thetajoin.limits import changed, limits
 
 Q1 = "l.a < r.a AND l.b > r.b"
 
@@ -55,8 +56,7 @@ def check(join: tj.StreamJoin) -> None:
 def test_random_pushes_keep_the_store_sound(sizes: list[int], seed: int) -> None:
     """Small heads and classes, so that heads close and segments merge all the time."""
     random = np.random.default_rng(seed)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "smallest_class", 8)
+    with changed(smallest_class=8):
         join = tj.StreamJoin(Q1, window=tj.FullHistory(), head_rows=32, threads=1)
         seen: dict[str, list[pa.Table]] = {"left": [], "right": []}
         found: list[pa.Table] = []
@@ -74,7 +74,9 @@ def test_random_pushes_keep_the_store_sound(sizes: list[int], seed: int) -> None
         assert np.array_equal(pairs(*found), expected)
 
 
-def test_rows_that_arrive_during_a_merge_are_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_arrive_during_a_merge_are_joined_once(
+    monkeypatch: pytest.MonkeyPatch, set_limits: Callable[..., None]
+) -> None:
     """A merge is held up while the stream goes on; nothing waits for it, nothing is lost."""
     begun, release = threading.Event(), threading.Event()
     merge = blocks.merge_blocks
@@ -86,7 +88,7 @@ def test_rows_that_arrive_during_a_merge_are_joined_once(monkeypatch: pytest.Mon
         return merge(parts)
 
     monkeypatch.setattr(stores, "merge_blocks", slow)
-    monkeypatch.setattr(limits, "smallest_class", 64)
+    set_limits(smallest_class=64)
     random = np.random.default_rng(3)
     join = tj.StreamJoin(Q1, window=tj.FullHistory(), head_rows=32, threads=1)
     lefts, rights, found = [], [], []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import naive
 import thetajoin as tj
 from strategies import examples, left_rows, left_table, right_rows, right_table
-from thetajoin.limits import limits
+from thetajoin.limits import changed
 from thetajoin.query import call
 from thetajoin.query.run import compile_query
 
@@ -99,8 +99,7 @@ def test_clauses_batch_by_batch(left, right, clauses, waiting):
     # The same rows in batches of one, as a join may give them.
     found = tj.join(part.left.table, part.right.table, part.arguments["on"])
     ones = found.to_batches(max_chunksize=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "waiting_rows", waiting)
+    with changed(waiting_rows=waiting):
         made = pa.Table.from_batches(part.after.batches(ones, found.schema), schema)
     end = None if limit is None else offset + limit
     if order:

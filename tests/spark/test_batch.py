@@ -16,7 +16,6 @@ from naive import Row
 from spark.harness import plan_of
 from strategies import HOWS, SCHEMA_L, SCHEMA_R, ids, naive_ids, table
 from thetajoin import ThetaJoinError
-from thetajoin.limits import limits
 
 pytestmark = [pytest.mark.spark]
 
@@ -195,11 +194,11 @@ def test_mistakes(frames: tuple[Any, Any]) -> None:
 
 
 def test_a_warning_where_spark_would_send_too_much_at_once(
-    spark: Any, frames: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+    spark: Any, frames: tuple[Any, Any], set_limits: Any
 ) -> None:
     from thetajoin.spark.session import BATCH_BYTES, NO_LIMIT
 
-    monkeypatch.setattr(limits, "large_cell_bytes", 1)
+    set_limits(large_cell_bytes=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         tj.join(*frames, ON, broadcast_rows=0)

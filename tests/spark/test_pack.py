@@ -17,7 +17,6 @@ from spark.one_unit import (
     make_tester,
 )
 from thetajoin.errors import DataError
-from thetajoin.limits import limits
 from thetajoin.spark.exchange import distinct_keys, unpack_ordered
 from thetajoin.spark.exchange import pack as packer
 from thetajoin.spark.unit import METRICS
@@ -105,8 +104,8 @@ def values_of(columns: Iterable[Iterable[Any]]) -> Counter[Any]:
     return Counter(zip(*texts, strict=True))
 
 
-def test_blobs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "blob_bytes", 1 << 14)
+def test_blobs_are_bounded(set_limits: Any) -> None:
+    set_limits(blob_bytes=1 << 14)
     texts = ["x" * 1000] * 100 + ["y" * 40_000]
     batch = pa.record_batch({"a": range(len(texts)), "t": texts})
     pack = packer(0, make_spec(tj.FullHistory(), units=2))

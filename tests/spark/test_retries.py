@@ -20,7 +20,6 @@ import pytest
 
 import thetajoin as tj
 from thetajoin.ipc import batches_from_ipc
-from thetajoin.limits import limits
 
 pytestmark = [pytest.mark.spark]
 
@@ -186,28 +185,27 @@ def test_rows_that_were_not_there_when_the_join_was_planned(
         joined.collect()
 
 
-def test_blobs_are_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blobs_are_of_bounded_size(set_limits: Any) -> None:
     from thetajoin.spark import exchange
 
-    monkeypatch.setattr(limits, "blob_bytes", 1000)
+    set_limits(blob_bytes=1000)
     batch = pa.record_batch({"s": ["x" * 90] * 50 + ["y" * 5000], "l": [[1, 2]] * 51})
     blobs = list(exchange.to_blobs(batch))
     back = pa.Table.from_batches([rows for blob in blobs for rows in batches_from_ipc(blob)])
     assert back.equals(pa.Table.from_batches([batch]))
     assert sorted(blob.size for blob in blobs)[-2] < 2000
     assert len(blobs) > 5
-    monkeypatch.setattr(limits, "sample_bytes", 1000)
+    set_limits(sample_bytes=1000)
     assert exchange.sample_rows(batch, 40).nbytes <= 1000
 
 
-def test_a_cell_of_more_than_one_table_of_held_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_of_more_than_one_table_of_held_rows(set_limits: Any) -> None:
     from thetajoin.engine.spec import JoinSpec
     from thetajoin.spark.exchange import send
     from thetajoin.spark.tables import cell
     from thetajoin.spark.unit_spec import UnitSpec
 
-    monkeypatch.setattr(limits, "blob_bytes", 200)
-    monkeypatch.setattr(limits, "held_bytes", 300)
+    set_limits(blob_bytes=200, held_bytes=300)
     batch = pa.record_batch({"k": list(range(30)), "s": ["x" * 40] * 30})
     spec = JoinSpec("l.k < r.k AND l.k + 3 >= r.k", "left")
     task = cell.joiner(

@@ -12,7 +12,6 @@ from pyspark import cloudpickle
 import thetajoin as tj
 from spark.harness import LEFT, Streams, plan_of
 from thetajoin.errors import DataError
-from thetajoin.limits import limits
 
 pytestmark = [pytest.mark.spark]
 
@@ -50,11 +49,9 @@ def test_a_table_beside_a_stream(streams: Streams, monkeypatch: pytest.MonkeyPat
     assert pairs == Counter((i, i * 1000 + k) for i in range(20) for k in (1, 2, 3))
 
 
-def test_a_table_that_is_too_large_beside_a_stream(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_is_too_large_beside_a_stream(streams: Streams, set_limits: Any) -> None:
 
-    monkeypatch.setattr(limits, "static_bytes", 1 << 20)
+    set_limits(static_bytes=1 << 20)
     streams.write("l", [], LEFT)
     table = streams.spark.range(4 * ROWS).withColumnRenamed("id", "b")
     asked = {"window": tj.FullHistory()}
@@ -82,7 +79,9 @@ def test_what_spark_does_not_let_through() -> None:
         collect(Frame("other"), 1)
 
 
-def test_a_small_table_beside_a_table(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_table_beside_a_table(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, set_limits: Any
+) -> None:
     from thetajoin.spark.tables import table
 
     tasks = recorded(monkeypatch, table)
@@ -94,7 +93,7 @@ def test_a_small_table_beside_a_table(spark: Any, monkeypatch: pytest.MonkeyPatc
     assert joined.count() == expected
     assert "Exchange" not in plan_of(joined)
     assert max(len(cloudpickle.dumps(task)) for task in tasks) < SMALL
-    monkeypatch.setattr(limits, "whole_bytes", 1000)
+    set_limits(whole_bytes=1000)
     apart = tj.join(probes, small, on, how="left")
     assert "Exchange" in plan_of(apart)
     assert apart.count() == expected

@@ -37,7 +37,6 @@ from spark.one_unit import (
 from thetajoin.errors import ResourceError, SnapshotError
 from thetajoin.index.probe import Arrivals
 from thetajoin.ipc import from_ipc
-from thetajoin.limits import limits
 from thetajoin.planner.routing import choose_route
 from thetajoin.spark import unit as unit_module
 from thetajoin.spark.unit import JoinUnit
@@ -290,12 +289,9 @@ def test_stored_rows_keep_their_arrival_numbers(numbers: list[int]) -> None:
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
-def test_many_micro_batches_leave_few_entries(
-    how: str, local_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_micro_batches_leave_few_entries(how: str, local_dir: Path, set_limits: Any) -> None:
     """A day of micro-batches is not a list of a day's entries, and nothing is lost by that."""
-    monkeypatch.setattr(limits, "most_entries", 4)
-    monkeypatch.setattr(limits, "smallest_class", 2)
+    set_limits(most_entries=4, smallest_class=2)
     tester = make_tester(make_spec(tj.TimeWindow("1000 seconds", time="t"), how))
     for n in range(60):
         # Every third left row matches nothing here, and may do so later.
@@ -316,16 +312,14 @@ def test_many_micro_batches_leave_few_entries(
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("units", [1, 2])
 def test_many_rows_are_stored_in_small_blobs(
-    how: str, units: int, local_dir: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, units: int, local_dir: Path, set_limits: Any
 ) -> None:
     """Spark has several copies of a blob in memory at once, and none may have 2 GB.
 
     A unit of two stores a share of the rows, whose arrival numbers have gaps.
     """
     most = 800
-    monkeypatch.setattr(limits, "blob_bytes", most)
-    monkeypatch.setattr(limits, "most_entries", 4)
-    monkeypatch.setattr(limits, "smallest_class", 16)
+    set_limits(blob_bytes=most, most_entries=4, smallest_class=16)
     window = tj.CountWindow(10_000)
     tester = make_tester(make_spec(window, how, units=units))
     alone = make_tester(make_spec(window, how, units=units, label="at hand"))

@@ -95,12 +95,10 @@ def test_state_is_enough_to_go_on(
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("full", [False, True])
 def test_a_state_larger_than_memory_is_built_into_files(
-    how: str, full: bool, local_dir: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, full: bool, local_dir: Path, monkeypatch: pytest.MonkeyPatch, set_limits: Any
 ) -> None:
     """A unit that starts again has few segments outside of files; on a full disk, all of them."""
-    monkeypatch.setattr(limits, "blob_bytes", 1000)
-    monkeypatch.setattr(limits, "smallest_class", 16)
-    monkeypatch.setattr(limits, "segment_bytes", 4000)
+    set_limits(blob_bytes=1000, smallest_class=16, segment_bytes=4000)
     tester = make_tester(make_spec(tj.CountWindow(10_000), how))
     for n in range(12):
         push(tester, rows_at(*range(100 * n, 100 * n + 60), first=100 * n, value=5))
@@ -289,8 +287,8 @@ def test_unmatched_rows_come_once_whatever_the_files_still_hold() -> None:
     assert given == Counter({(lid, None): 1 for lid in range(36 - 9 + 1 - 36 % 2)})
 
 
-def test_old_segment_files_are_removed(local_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "young_seconds", 0.0)
+def test_old_segment_files_are_removed(local_dir: Path, set_limits: Any) -> None:
+    set_limits(young_seconds=0.0)
     tester = make_tester(make_spec(tj.CountWindow(4)))
     for n in range(12):
         push(tester, rows_at(0, 1, first=2 * n))
