@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thetajoin.errors import ConditionError, OptionError, ThetaJoinError, nearest
+from thetajoin.errors import ConditionError, OptionError, ThetaJoinError, suggest
 
 
 def test_errors_are_one_line_and_survive_a_copy():
@@ -15,7 +15,7 @@ def test_errors_are_one_line_and_survive_a_copy():
     assert str(OptionError("a\n b")) == "a b"
 
 
-def test_nearest_lists_a_few_names():
-    assert nearest("x", []) == "there are none"
-    assert nearest("zz", [f"column_{i}" for i in range(20)]).endswith("column_11 and 8 more")
-    assert nearest("PRICE", ["price", "size"]) == "did you mean 'price'?"
+def test_suggest_lists_a_few_names():
+    assert suggest("x", []) == "there are none"
+    assert suggest("zz", [f"column_{i}" for i in range(20)]).endswith("column_11 and 8 more")
+    assert suggest("PRICE", ["price", "size"]) == "did you mean 'price'?"

@@ -120,14 +120,14 @@ def states_of(on: str, units: int, schema: pa.Schema, window) -> list[JoinState]
 def test_each_unit_is_probed_by_its_neighbourhood_only(on, most, monkeypatch) -> None:
     random = np.random.default_rng(1)
     units, seen = 4, []
-    original = joiner.able_to_match
+    original = joiner.drop_unable
 
     def counted(view, rows, indexes):
         able = original(view, rows, indexes)
         seen.append(len(able))
         return able
 
-    monkeypatch.setattr(joiner, "able_to_match", counted)
+    monkeypatch.setattr(joiner, "drop_unable", counted)
 
     def side(first: int) -> pa.RecordBatch:
         a = random.integers(0, 1_000_000, 8000)
