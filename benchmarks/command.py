@@ -18,10 +18,10 @@ import typer
 from rich.table import Table
 
 from benchmarks.harness import Report, import_path
-from thetajoin.cli import entry
-from thetajoin.cli.places import check_writable
+from thetajoin.cli.command import main as run_command
 from thetajoin.cli.terminal import literal, say, screen
 from thetajoin.errors import OptionError
+from thetajoin.jobs.files import check_writable
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def main(suite: Suite, *folders: Path) -> None:
         ended = app(prog_name=suite.program, standalone_mode=False)
         return ended if isinstance(ended, int) else 0
 
-    entry.main(call)
+    run_command(call)
 
 
 def _app(suite: Suite) -> Any:

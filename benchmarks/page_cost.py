@@ -50,7 +50,7 @@ def measure(seconds: float = SECONDS) -> dict[str, Any]:
 
 
 def _measured(spark: Any, folder: Path, seconds: float) -> dict[str, Any]:
-    from thetajoin.spark.page.server import serve
+    from thetajoin.jobs.page import serve
 
     with _query(spark, folder) as query:
         without = _driver_seconds(seconds)

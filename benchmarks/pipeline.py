@@ -64,8 +64,8 @@ def run(progress: Progress, scale: float = 1.0, *, kills: int = 20) -> Report:
     if importlib.util.find_spec("pyspark") is None:
         raise OptionError("benchmark pipeline needs PySpark: pip install 'thetajoin[spark]'")
     from tests.campaigns import upgrade
-    from thetajoin.spark.connectors.broker import Broker
-    from thetajoin.spark.connectors.jars import jar_settings
+    from thetajoin.jobs.broker import Broker
+    from thetajoin.jobs.jars import jar_settings
     from thetajoin.spark.session import NARROW_ROWS, local_session
     from thetajoin.spark.versions import installed_spark, local_checkpoints
 
@@ -176,17 +176,17 @@ def _join(place: Place, topics: tuple[str, str], out: str, most: int | None) -> 
 
 def _sides(place: Place, topics: tuple[str, str], most: int | None) -> list[Any]:
     """Topics as streams of rows."""
-    from thetajoin.spark.connectors.specs import TopicSource
-    from thetajoin.spark.connectors.topics import topic_rows
+    from thetajoin.jobs.kafka import read_topic
+    from thetajoin.jobs.systems import TopicSource
 
     given: dict[str, Any] = {"schema": data.SCHEMA, "most": most, "metadata": ("timestamp",)}
     sources = [TopicSource(place.servers, topic, **given) for topic in topics]
-    return [topic_rows(place.session, s.topic, s, s.schema) for s in sources]
+    return [read_topic(place.session, s.topic, s, s.schema) for s in sources]
 
 
 def _written(rows: Any, place: Place, out: str) -> Any:
-    from thetajoin.spark.connectors.sinks import stream_writer
-    from thetajoin.spark.connectors.specs import TopicSink
+    from thetajoin.jobs.sinks import stream_writer
+    from thetajoin.jobs.systems import TopicSink
 
     sink = TopicSink(place.servers, out)
     keys = ("id", "other")

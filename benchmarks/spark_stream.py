@@ -352,7 +352,7 @@ def _recovery(cores: int, scale: float) -> dict[str, Any]:
 
 def units_in(progress: Any) -> list[dict[str, Any]]:
     """Each unit's numbers of a batch."""
-    from thetajoin.spark.listener import unit_numbers
+    from thetajoin.jobs.progress import unit_numbers
 
     return [numbers for _, numbers in unit_numbers(progress)]
 

@@ -12,8 +12,8 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from thetajoin.errors import ThetaJoinError
+from thetajoin.jobs.systems import TopicSource
 from thetajoin.secrets import HIDDEN, Secret, forget, hide, hide_passwords, redact
-from thetajoin.spark.connectors.specs import TopicSource
 
 ENCODINGS = {
     "plain": str,

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 from rich.cells import cell_len
 
-from thetajoin.cli import rows
-from thetajoin.cli.live import LiveLine, Totals
-from thetajoin.cli.rows import fit, show_rows
+from thetajoin.cli import display as rows
+from thetajoin.cli.display import LiveLine, Totals, fit, show_rows
 from thetajoin.cli.terminal import screen, working
 
 
@@ -129,7 +128,7 @@ REPORT = (Path(__file__).parent / "progress.json").read_text()
 
 def read(report):
     pytest.importorskip("pyspark", reason="PySpark is not installed")
-    from thetajoin.spark.listener import read_progress
+    from thetajoin.jobs.progress import read_progress
 
     return read_progress(report)
 

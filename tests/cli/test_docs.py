@@ -43,7 +43,7 @@ def test_the_page_shows_what_is_printed(folder, run, monkeypatch, command, lines
 
 
 def test_the_job_is_one(tmp_path):
-    from thetajoin.cli.jobs import read_job
+    from thetajoin.jobs.job_file import read_job
 
     [text] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     for side in ("dc1", "dc2"):

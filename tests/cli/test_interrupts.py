@@ -187,7 +187,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("name", ["entry", "interrupts", "app"])
+@pytest.mark.parametrize("name", ["command", "app"])
 def test_while_the_command_is_imported(tmp_path, monkeypatch, name):
     early = EARLY.format(name=f"thetajoin.cli.{name}")
     monkeypatch.setattr(sys.modules[__name__], "COMMAND", early)

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from thetajoin import secrets
-from thetajoin.cli import stream_sources
-from thetajoin.cli.jobs import read_job
 from thetajoin.cli.terminal import literal
 from thetajoin.errors import OptionError
-from thetajoin.spark.connectors.specs import (
+from thetajoin.jobs import sources
+from thetajoin.jobs.job_file import read_job
+from thetajoin.jobs.systems import (
     DatabaseSink,
     TableSink,
     TableStream,
@@ -107,11 +107,11 @@ token = "${{PASS_WORD}}"
 def test_the_columns_of_every_source_are_kept(tmp_path):
     job = read(tmp_path, HEAD + CHECKPOINT + SOURCE + SINK)
     for name, schema in (("a", "x INT"), ("b", "y INT")):
-        stream_sources._keep(job, name, schema)
-    assert stream_sources._kept(job) == {}
+        sources._keep(job, name, schema)
+    assert sources._read_kept(job) == {}
     (tmp_path / "ck").mkdir()
     (tmp_path / "ck" / "metadata").touch()
-    assert stream_sources._kept(job) == {"a": "x INT", "b": "y INT"}
+    assert sources._read_kept(job) == {"a": "x INT", "b": "y INT"}
 
 
 def test_other_sinks(tmp_path, monkeypatch):
@@ -195,7 +195,7 @@ def test_a_secret_is_hidden_in_an_unexpected_error(tmp_path, run, monkeypatch):
     def fail(*_: object) -> None:
         raise RuntimeError("cannot log in with hunter22")
 
-    monkeypatch.setattr("thetajoin.cli.run.run_stream", fail)
+    monkeypatch.setattr("thetajoin.cli.run.plan_stream", fail)
     options = '[sources.a.options]\nx = "${PASS_WORD}"\n'
     (tmp_path / "job.toml").write_text(HEAD + CHECKPOINT + SOURCE + options + SINK)
     code, _, err = run("run", tmp_path / "job.toml")

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from thetajoin.cli.app import app
-from thetajoin.cli.jobs import read_job
 from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.jobs.job_file import read_job
 from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow
 
 QUERY = "SELECT a.k AS k, count(*) AS n FROM a, b WHERE a.k < b.k GROUP BY a.k"

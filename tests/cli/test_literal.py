@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from thetajoin.cli.rows import show_rows
+from thetajoin.cli.display import show_rows
 from thetajoin.cli.terminal import literal, screen
 
 ODD = ["a[/b]c", "[red]x", "[bold]", ":smile:", "[link=http://x]y[/link]", "\\[red]", "[/]"]

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from thetajoin.cli.one_job import only_job_on
 from thetajoin.errors import OptionError
+from thetajoin.jobs.stream import only_job_on
 
 fcntl = pytest.importorskip("fcntl", reason="this system has no such locks")
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from thetajoin.cli.one_job import only_job_on
+from thetajoin.jobs.stream import only_job_on
 with only_job_on(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from thetajoin.cli.outages import Outages
-from thetajoin.spark.connectors.specs import TopicSink, TopicSource
+from thetajoin.jobs.stream import Outages
+from thetajoin.jobs.systems import TopicSink, TopicSource
 
 PLACES = (TopicSource("h:1", "a"), TopicSource("h:1", "b"), TopicSink("k:2", "c"))
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
-from thetajoin.cli.files import read_table
-from thetajoin.cli.results import write_result
 from thetajoin.errors import ThetaJoinError
+from thetajoin.jobs.files import read_table
+from thetajoin.jobs.results import write_result
 
 QUERY = "SELECT a.k, a.s FROM a, b WHERE a.k < b.k AND b.k = 3"
 ROWS = [{"k": 1, "s": "x"}, {"k": 2, "s": None}]
@@ -204,7 +204,7 @@ def test_a_result_that_cannot_be_written_leaves_the_old_one(folder, refused, mon
         self._file.write(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("thetajoin.cli.results.Writer.write", full)
+    monkeypatch.setattr("thetajoin.jobs.results.Writer.write", full)
     said = refused("run", QUERY, *tables(), "--out", "o.csv", "--overwrite")
     assert "No space left" in said
     assert (folder / "o.csv").read_text() == "mine"
@@ -263,7 +263,7 @@ def test_streams(folder, refused, monkeypatch, out, checkpoint, says):
         (folder / name).mkdir(parents=True)
     (folder / "full" / "mine.txt").write_text("mine")
     (folder / "full.csv").write_text("mine")
-    monkeypatch.setattr("thetajoin.cli.run.open_frames", lambda _: pytest.fail("it ran"))
+    monkeypatch.setattr("thetajoin.cli.run.compiled", lambda *_: pytest.fail("it ran"))
     form = '\nformat = "parquet"' if out == "full.csv" else ""
     text = STREAM.format(out=out, checkpoint=checkpoint).rstrip() + form
     (folder / "job.toml").write_text(text)

@@ -14,8 +14,8 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from rich.console import Console
 
-from thetajoin.cli.demo import show, steady_rate
-from thetajoin.spark.listener import ProgressListener, read_progress
+from thetajoin.cli.demo_results import draw_numbers, steady_rate
+from thetajoin.jobs.progress import ProgressListener, read_progress
 
 CANNED = (Path(__file__).parent / "progress.json").read_text()
 
@@ -66,7 +66,7 @@ def test_the_listener_calls_back():
 def test_the_terminals_view_has_all_numbers():
     p = read_progress(CANNED)
     console = Console(width=140, record=True, file=StringIO())
-    console.print(show([p, p], 5, 3.0))
+    console.print(draw_numbers([p, p], 5, 3.0))
     text = console.export_text()
     for part in ("2 of 5 micro-batches", "25,684", "10,000", "322.3 kB", "1/2", "6,983", "memory"):
         assert part in text

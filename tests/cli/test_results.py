@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
-from thetajoin.cli.results import first, regrouped, write_result
 from thetajoin.errors import DataError
+from thetajoin.jobs.results import regroup, take_first, write_result
 
 SCHEMA = pa.schema([("k", pa.int64())])
 
@@ -55,7 +55,7 @@ def test_all_rows_in_their_order(tmp_path, form, sizes):
 def test_rows_are_written_as_they_come(tmp_path):
     """No more is held than a row group."""
     asked, written = [], []
-    for batch in regrouped(batches(*[50_000] * 9, asked=asked)):
+    for batch in regroup(batches(*[50_000] * 9, asked=asked)):
         written.append(batch.num_rows)
         assert sum(asked) - sum(written) <= 0
     assert written == [150_000] * 3
@@ -63,9 +63,9 @@ def test_rows_are_written_as_they_come(tmp_path):
 
 def test_no_more_is_asked_for_than_is_wanted():
     asked = []
-    assert sum(b.num_rows for b in first(batches(3, 3, 3, asked=asked), 5)) == 5
+    assert sum(b.num_rows for b in take_first(batches(3, 3, 3, asked=asked), 5)) == 5
     assert asked == [3, 3]
-    assert list(first(batches(3, asked=asked), 0)) == []
+    assert list(take_first(batches(3, asked=asked), 0)) == []
     assert asked == [3, 3]
 
 

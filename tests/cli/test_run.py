@@ -13,7 +13,7 @@ import pytest
 from pyarrow import csv, feather, orc, parquet
 
 from thetajoin.cli import main
-from thetajoin.cli.results import write_result
+from thetajoin.jobs.results import write_result
 
 QUERY = "SELECT a.k, b.s FROM 'a.parquet' a JOIN 'b.csv' b ON a.k < b.j"
 ROWS = [{"k": 1, "s": "x"}, {"k": 1, "s": "[red]"}, {"k": 2, "s": "[red]"}]

@@ -9,8 +9,10 @@ import sys
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
-from thetajoin.cli.streams import _Rows
+from thetajoin.cli.run import print_batches
+from thetajoin.jobs.job_file import Job
 
 
 class Batch:
@@ -28,9 +30,9 @@ class Batch:
     ],
 )
 def test_batches_follow_each_other(capsys, form, lines):
-    rows = _Rows(form)
+    show = print_batches(Job("", {}, shown=form), Console())
     for number, values in enumerate(([1, 2], [], [3])):
-        rows.write(None, Batch(pa.table({"k": pa.array(values, pa.int64())})), number)
+        show(Batch(pa.table({"k": pa.array(values, pa.int64())})), number)
     assert capsys.readouterr().out.splitlines() == lines
 
 

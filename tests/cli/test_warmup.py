@@ -5,19 +5,18 @@ from __future__ import annotations
 import pytest
 
 from thetajoin import warm
-from thetajoin.cli import warmup
-from thetajoin.kernels import compiler, jit
+from thetajoin.kernels import compiler, jit, store
 
 
 def test_it_says_where_they_are(run, monkeypatch, tmp_path):
-    monkeypatch.setattr(warmup, "COMPILES", True)
-    monkeypatch.setattr(warmup, "written_to", lambda: tmp_path)
-    monkeypatch.setattr(warmup, "warm", lambda done: 3.2)
+    monkeypatch.setattr(jit, "COMPILES", True)
+    monkeypatch.setattr(store, "written_to", lambda: tmp_path)
+    monkeypatch.setattr(warm, "warm", lambda done: 3.2)
     assert run("warmup") == (0, f"compiled kernels are in {tmp_path} (3 s)\n", "")
 
 
 def test_without_a_folder_nothing_is_made(run, monkeypatch):
-    monkeypatch.setattr(warmup, "written_to", lambda: None)
+    monkeypatch.setattr(store, "written_to", lambda: None)
     code, out, err = run("warmup")
     assert (code, err) == (0, "")
     assert "nothing is kept here" in out

@@ -18,10 +18,11 @@ from rich.console import Console
 
 from spark.progresses import BASE, progress
 from thetajoin import secrets
-from thetajoin.cli.jobs import Job, SourceSpec, read_job
-from thetajoin.cli.watch_view import WatchView
-from thetajoin.cli.watching import Watching, picture, watchers
+from thetajoin.cli.display import WatchView
+from thetajoin.cli.run import tell_user
 from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.jobs.job_file import Job, SourceSpec, read_job
+from thetajoin.jobs.watchers import Watching, draw_picture, open_watchers
 
 JOB = """
 query = "SELECT a.k, b.k AS j FROM a, b WHERE a.k < b.k"
@@ -100,12 +101,7 @@ def test_a_missing_extra_is_named(
 ) -> None:
     import sys
 
-    for name in [n for n in sys.modules if n.startswith("thetajoin.spark.")]:
-        if name.endswith((".server", ".metrics", ".telemetry")):
-            monkeypatch.delitem(sys.modules, name)
-    import thetajoin.spark
-
-    monkeypatch.delattr(thetajoin.spark, "metrics", raising=False)
+    monkeypatch.delitem(sys.modules, "thetajoin.jobs.page", raising=False)
     usual = builtins.__import__
 
     def without(name: str, *given: Any, **more: Any) -> Any:
@@ -116,13 +112,13 @@ def test_a_missing_extra_is_named(
     monkeypatch.setattr(builtins, "__import__", without)
     with (
         pytest.raises(Exception, match=rf"pip install 'thetajoin\[{extra}\]'"),
-        watchers(option, read_job(job)),
+        open_watchers(option, read_job(job), tell_user),
     ):
         pass
 
 
 def test_the_log_is_an_object_a_micro_batch(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with watchers(Watching(log="json"), read_job(job)) as told:
+    with open_watchers(Watching(log="json"), read_job(job), tell_user) as told:
         [(add, end)] = told.subscribers
         told.ended = True
         add(progress(7))
@@ -146,7 +142,7 @@ def test_a_collector_that_is_not_there_is_told_once_and_without_its_password(
     with socket.create_server(("127.0.0.1", 0)) as other:
         gone = other.getsockname()[1]
     watching = Watching(otlp=f"http://me:secret@127.0.0.1:{gone}")
-    with watchers(watching, read_job(job)) as told:
+    with open_watchers(watching, read_job(job), tell_user) as told:
         [(add, _)] = told.subscribers
         add(progress(0))
     err = capsys.readouterr().err
@@ -156,13 +152,19 @@ def test_a_collector_that_is_not_there_is_told_once_and_without_its_password(
 
 def test_everyone_is_told_of_the_end_once(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for error, known in ((OptionError("it did not start"), "it did not start"), (None, None)):
-        with suppress(OptionError), watchers(Watching(log="json"), read_job(job)) as told:
+        with (
+            suppress(OptionError),
+            open_watchers(Watching(log="json"), read_job(job), tell_user) as told,
+        ):
             if error is not None:
                 raise error
             told.end(None)
         [line] = capsys.readouterr().err.splitlines()
         assert (json.loads(line)["event"], json.loads(line)["error"]) == ("end", known)
-    with pytest.raises(KeyboardInterrupt), watchers(Watching(log="json"), read_job(job)):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        open_watchers(Watching(log="json"), read_job(job), tell_user),
+    ):
         raise KeyboardInterrupt
     assert json.loads(capsys.readouterr().err)["event"] == "end"
 
@@ -196,7 +198,7 @@ def test_a_plan_that_cannot_be_explained_is_drawn_as_far_as_it_is_known(job: Pat
         def explain(self) -> Any:
             raise OptionError("the query has 2 inequality joins, and a plan is of one")
 
-    drawn = picture(read_job(job), Query())  # type: ignore[arg-type]
+    drawn = draw_picture(read_job(job), Query())  # type: ignore[arg-type]
     assert (drawn.title, drawn.interval, drawn.sink) == ("job.toml", 5.0, "console")
     assert [source.name for source in drawn.sources] == ["a", "b"]
     assert "2 inequality joins" in drawn.text
@@ -205,7 +207,7 @@ def test_a_plan_that_cannot_be_explained_is_drawn_as_far_as_it_is_known(job: Pat
 def test_a_job_without_a_checkpoint_keeps_no_history(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn")
     job = Job("SELECT 1", {"a": SourceSpec("a", "csv", True)})
-    with watchers(Watching(page=True, port=0), job) as told:
+    with open_watchers(Watching(page=True, port=0), job, tell_user) as told:
         told.subscribers[0][0](progress(0))
     assert list(tmp_path.iterdir()) == []
 
@@ -228,12 +230,12 @@ def test_nobody_is_told_a_secret(
     path.write_text(f'query = "SELECT 1 FROM a, b"\ncheckpoint = "ck"\n{tables}[sink]\n{source}')
     job = read_job(path)
     try:
-        drawn = picture(job, _Unplanned())  # type: ignore[arg-type]
+        drawn = draw_picture(job, _Unplanned())  # type: ignore[arg-type]
         assert "hunter22" not in repr(drawn)
         assert drawn.sink == "topic 't' at [hidden]"
         ends: list[str | None] = []
         error = "no broker at hunter22.example:9092"
-        with suppress(ThetaJoinError), watchers(Watching(log="json"), job) as told:
+        with suppress(ThetaJoinError), open_watchers(Watching(log="json"), job, tell_user) as told:
             told.subscribers.append((lambda _: None, ends.append))
             told.warn(error, lambda _: None)
             raise ThetaJoinError(error)

@@ -50,7 +50,7 @@ def test_the_pod_has_no_more_rights_than_it_needs(objects: dict[str, Any]) -> No
 
 
 def test_its_job_is_one(objects: dict[str, Any], tmp_path: Path) -> None:
-    from thetajoin.cli.jobs import read_job
+    from thetajoin.jobs.job_file import read_job
 
     text = objects["ConfigMap"]["data"]["job.toml"].replace("/data", str(tmp_path))
     for side in ("dc1", "dc2"):

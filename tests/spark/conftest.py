@@ -81,7 +81,7 @@ PROCEDURES = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 def _jars(names: list[str]) -> dict[str, str]:
     """What the session needs for these connectors, without those that cannot be had."""
     from thetajoin.errors import ThetaJoinError
-    from thetajoin.spark.connectors.jars import jar_settings
+    from thetajoin.jobs.jars import jar_settings
     from thetajoin.spark.versions import installed_spark
 
     found: dict[str, str] = {}
@@ -101,7 +101,7 @@ def _jars(names: list[str]) -> dict[str, str]:
 def _connector(*names: str) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from thetajoin.errors import ThetaJoinError
-    from thetajoin.spark.connectors.jars import jar_settings
+    from thetajoin.jobs.jars import jar_settings
     from thetajoin.spark.versions import installed_spark
 
     try:
@@ -115,7 +115,7 @@ def kafka() -> None:
     """What a broker and Spark's connector to it need; skips where it cannot be had."""
     _connector("kafka", "avro")
     from thetajoin.errors import ThetaJoinError
-    from thetajoin.spark.connectors.broker import broker_jars
+    from thetajoin.jobs.broker import broker_jars
 
     try:
         broker_jars()
@@ -138,7 +138,7 @@ def iceberg() -> None:
 @pytest.fixture(scope="session")
 def broker(kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Kafka broker of this machine's own, as ``host:port``."""
-    from thetajoin.spark.connectors.broker import Broker
+    from thetajoin.jobs.broker import Broker
 
     with Broker(tmp_path_factory.mktemp("kafka"), partitions=2) as running:
         yield running.servers

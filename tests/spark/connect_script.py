@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import thetajoin as tj
+from thetajoin.jobs.progress import ProgressListener
 from thetajoin.spark import whole
-from thetajoin.spark.listener import ProgressListener
 from thetajoin.spark.session import PROVIDER, ROCKSDB
 
 CONDITION = "l.a < r.a AND l.b > r.b"

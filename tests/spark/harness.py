@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import naive
 from naive import Advance, Push, Row
 from strategies import Ids, naive_ids
-from thetajoin.spark.listener import unit_numbers
+from thetajoin.jobs.progress import unit_numbers
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")

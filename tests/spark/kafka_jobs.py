@@ -23,8 +23,8 @@ from benchmarks.pipeline_data import counted, write_job
 from benchmarks.pipeline_kills import COMMAND
 from naive import Time, conj, naive_join
 from thetajoin.errors import ThetaJoinError
-from thetajoin.spark.connectors import broker
-from thetajoin.spark.connectors.jars import cache_folder, fetch
+from thetajoin.jobs import broker
+from thetajoin.jobs.jars import cache_folder, fetch
 from thetajoin.spark.session import find_java
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

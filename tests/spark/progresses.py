@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from thetajoin.spark.listener import JoinProgress, read_progress
+from thetajoin.jobs.progress import JoinProgress, read_progress
 
 REPORT = (Path(__file__).parents[1] / "cli" / "progress.json").read_text()
 BASE = read_progress(REPORT)

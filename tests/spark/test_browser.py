@@ -18,8 +18,7 @@ from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.service import Service
 
 from spark.progresses import BASE, progress
-from thetajoin.spark.page.picture import Drawn, Picture
-from thetajoin.spark.page.server import Page
+from thetajoin.jobs.page import Drawn, Page, Picture
 
 EVIL = "<img src=x onerror=document.title='owned'></pre><script>document.title='owned'</script>"
 CHARTS = 8

@@ -28,9 +28,8 @@ from thetajoin.errors import OptionError, SnapshotError
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from spark.one_unit import make_spec
-from thetajoin.spark.checkpoint import JoinState, UnitState, read_checkpoint
-from thetajoin.spark.checkpoint_check import check_goes_on
-from thetajoin.spark.migrate import _check_change, migrate
+from thetajoin.jobs.checkpoint import JoinState, UnitState, check_goes_on, read_checkpoint
+from thetajoin.jobs.migrate import _check_change, migrate
 from thetajoin.spark.unit_rows import Entry
 from thetajoin.spark.versions import minor
 

@@ -10,11 +10,12 @@ import pytest
 
 from thetajoin.batch.files import read_lake
 from thetajoin.errors import OptionError, ThetaJoinError
-from thetajoin.spark.connectors import jars
-from thetajoin.spark.connectors.messages import BAD, VALUE, read_messages
-from thetajoin.spark.connectors.specs import TopicSource
-from thetajoin.spark.connectors.tables import store_settings
-from thetajoin.spark.versions import CONNECTORS, SPARKS, releases_for
+from thetajoin.jobs import jars
+from thetajoin.jobs.jars import CONNECTORS, releases_for
+from thetajoin.jobs.kafka import BAD, VALUE, read_messages
+from thetajoin.jobs.lakes import store_settings
+from thetajoin.jobs.systems import TopicSource
+from thetajoin.spark.versions import SPARKS
 
 
 def test_what_fits_this_spark() -> None:

@@ -17,8 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 import naive
 import thetajoin as tj
 from spark.harness import Streams, distinct_times, expected, random_batches
-from thetajoin.spark.follow import Follower, Kept
-from thetajoin.spark.listener import JoinProgress, read_progress
+from thetajoin.jobs.progress import Follower, JoinProgress, Kept, read_progress
 
 REPORT = json.loads((Path(__file__).parents[1] / "cli" / "progress.json").read_text())
 ON = "l.a < r.b AND l.c >= r.d"

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from spark.progresses import BEGAN, progress
-from thetajoin.spark.page.history import NEWEST, OLDER, History, beside, load, save
+from thetajoin.jobs.history import NEWEST, OLDER, History, history_file, load, save
 
 
 @pytest.mark.parametrize("batches", [0, 1, NEWEST, NEWEST + 1, 2000, 20_000])
@@ -64,7 +64,7 @@ def test_percentiles_are_those_of_the_sorted_times() -> None:
 
 
 def test_a_restart_goes_on_and_is_no_rate(tmp_path: Path) -> None:
-    path = beside(tmp_path / "checkpoint")
+    path = history_file(tmp_path / "checkpoint")
     history = load(path)
     for number in range(NEWEST + 700):
         history.add(progress(number))

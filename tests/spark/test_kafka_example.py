@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.pipeline_data import write_job
 from spark.kafka_jobs import running, send
-from thetajoin.spark.connectors.broker import VERSION, Broker
+from thetajoin.jobs.broker import VERSION, Broker
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka"
 

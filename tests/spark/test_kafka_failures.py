@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from thetajoin.spark.connectors.kafka_failures import about, kafka_reason, no_topic
-from thetajoin.spark.connectors.specs import TopicSink, TopicSource
+from thetajoin.jobs.kafka_failures import about, kafka_reason, no_topic
+from thetajoin.jobs.systems import TopicSink, TopicSource
 
 BRIDGE = "An error occurred while calling o68.collectToPython.\n: "
 FAILED = (

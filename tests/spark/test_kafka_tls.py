@@ -29,8 +29,7 @@ from spark.kafka_jobs import (
     watched,
 )
 from thetajoin.errors import ThetaJoinError
-from thetajoin.spark.connectors.broker import Broker
-from thetajoin.spark.connectors.keystores import Keystores, make_keystores
+from thetajoin.jobs.broker import Broker, Keystores, make_keystores
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -21,7 +21,7 @@ from spark.kafka_jobs import (
     send,
     topics,
 )
-from thetajoin.spark.connectors.broker import Broker
+from thetajoin.jobs.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

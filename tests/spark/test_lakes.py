@@ -19,10 +19,10 @@ from naive import Push, Row
 from spark.harness import LEFT, RIGHT, random_batches
 from thetajoin.cli.app import app
 from thetajoin.errors import OptionError, SchemaError, ThetaJoinError
-from thetajoin.spark.connectors.specs import TableSink, TableSource, TableStream
+from thetajoin.jobs.systems import TableSink, TableSource, TableStream
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
-from thetajoin.spark.connectors import tables
+from thetajoin.jobs import lakes as tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -131,12 +131,12 @@ class Query:
     def __init__(self, lake: Lake, name: str = "t", **options: Any) -> None:
         self.lake = lake
         self.source = TableStream(lake.kind, lake.place(name), **options)
-        self.start = tables.start_of(lake.spark, self.source)
+        self.start = tables.find_start(lake.spark, self.source)
         self.batches: dict[int, list[int]] = {}
         self.checkpoint = lake.folder / f"checkpoint-{id(self)}"
 
     def run(self) -> None:
-        frame = tables.table_stream(self.lake.spark, self.source, self.start)
+        frame = tables.read_table_stream(self.lake.spark, self.source, self.start)
 
         def keep(rows: Any, number: int) -> None:
             self.batches[number] = [row["k"] for row in rows.collect()]
@@ -324,13 +324,13 @@ def test_every_type_comes_through(lake: Lake) -> None:
     lake.append("t", frame)
     want = frame.toArrow().to_pylist()
     found: list[pa.Table] = []
-    stream = tables.table_stream(lake.spark, TableStream(lake.kind, lake.place("t")))
+    stream = tables.read_table_stream(lake.spark, TableStream(lake.kind, lake.place("t")))
     writer = stream.writeStream.foreachBatch(lambda part, _: found.append(part.toArrow()))
     writer = writer.option("checkpointLocation", str(lake.folder / "ck"))
     writer.trigger(availableNow=True).start().awaitTermination()
     got = pa.concat_tables(found).to_pylist()
     assert sorted(map(repr, got)) == sorted(map(repr, want))
-    frozen, _ = tables.table_rows(lake.spark, TableSource(lake.kind, lake.place("t")))
+    frozen, _ = tables.read_table_now(lake.spark, TableSource(lake.kind, lake.place("t")))
     assert sorted(map(repr, frozen.toArrow().to_pylist())) == sorted(map(repr, want))
 
 
@@ -359,12 +359,12 @@ def test_a_table_beside_a_stream_is_frozen_and_that_is_told(run: Any, lake: Lake
 def test_a_frozen_table_stays_as_it_was(lake: Lake) -> None:
     if lake.kind == "iceberg":
         lake.spark.sql(f"CREATE TABLE {lake.place('t')} (k BIGINT, p INT) USING iceberg")
-        empty, version = tables.table_rows(lake.spark, TableSource("iceberg", lake.place("t")))
+        empty, version = tables.read_table_now(lake.spark, TableSource("iceberg", lake.place("t")))
         assert (version, empty.columns) == ("no snapshot", ["k", "p"])
     lake.numbers("t", 1)
     if lake.kind == "iceberg":
         assert empty.collect() == []
-    frame, version = tables.table_rows(lake.spark, TableSource(lake.kind, lake.place("t")))
+    frame, version = tables.read_table_now(lake.spark, TableSource(lake.kind, lake.place("t")))
     lake.numbers("t", 2)
     lake.delete("t", "k = 1")
     assert [row["k"] for row in frame.collect()] == [1]
@@ -390,9 +390,9 @@ def test_a_micro_batch_is_appended_once(lake: Lake) -> None:
 def test_a_table_that_is_not_there(run: Any, lake: Lake) -> None:
     stream, table = (kind(lake.kind, lake.place("none")) for kind in (TableStream, TableSource))
     for read, source in (
-        (tables.table_rows, table),
-        (tables.table_stream, stream),
-        (tables.table_columns, stream),
+        (tables.read_table_now, table),
+        (tables.read_table_stream, stream),
+        (tables.read_columns, stream),
     ):
         with pytest.raises(ThetaJoinError, match=r"cannot read the .* table .*none") as told:
             read(lake.spark, source)
@@ -405,15 +405,15 @@ def test_a_table_that_is_not_there(run: Any, lake: Lake) -> None:
 
 def test_a_changed_column_is_refused(spark: Any) -> None:
     source = TableStream("delta", "tables/x")
-    began = tables.kept_columns("k BIGINT, p INT")
-    more = tables.kept_columns("new STRING, p INT, k BIGINT")
+    began = tables.parse_columns("k BIGINT, p INT")
+    more = tables.parse_columns("new STRING, p INT, k BIGINT")
     assert tables.check_columns(source, began, more) == ["new"]
     for now, told in (
         ("k STRING, p INT", "has column 'k' as string, which was bigint"),
         ("k BIGINT", "has no column 'p' any more"),
     ):
         with pytest.raises(SchemaError, match=f"the Delta table tables/x {told}: start with a new"):
-            tables.check_columns(source, began, tables.kept_columns(now))
+            tables.check_columns(source, began, tables.parse_columns(now))
 
 
 def test_credentials_are_shown_nowhere(spark: Any, delta: None, tmp_path: Path) -> None:
@@ -421,7 +421,7 @@ def test_credentials_are_shown_nowhere(spark: Any, delta: None, tmp_path: Path) 
     lake.numbers("t", 1)
     secret = (("fs.s3a.secret.key", "hunter22"),)
     source = TableStream("delta", lake.place("t"), options=secret)
-    frame = tables.table_stream(spark, source)
+    frame = tables.read_table_stream(spark, source)
     writer = frame.writeStream.foreachBatch(lambda part, _: part.collect())
     writer = writer.option("checkpointLocation", str(tmp_path / "ck"))
     query = writer.trigger(availableNow=True).start()

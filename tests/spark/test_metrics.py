@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from spark.progresses import BASE, progress
 from spark.test_follow import Query
 from thetajoin.errors import OptionError
-from thetajoin.spark import metrics
-from thetajoin.spark.measures import MEASURES, UNIT_MEASURES
+from thetajoin.jobs import metrics
+from thetajoin.jobs.metrics import MEASURES, UNIT_MEASURES
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "monitoring"
 
@@ -150,7 +150,7 @@ def test_opentelemetry_gets_the_same_numbers() -> None:
     pytest.importorskip("opentelemetry.sdk", reason="the extra 'otlp' is not installed")
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-    from thetajoin.spark.telemetry import Telemetry, provider
+    from thetajoin.jobs.metrics import Telemetry, provider
 
     reader = InMemoryMetricReader()
     told = Telemetry(provider(reader).get_meter("test"))
@@ -178,7 +178,7 @@ def test_a_collector_gets_them_over_http() -> None:
         ExportMetricsServiceRequest,
     )
 
-    from thetajoin.spark.telemetry import Telemetry, otlp, provider
+    from thetajoin.jobs.metrics import Telemetry, otlp, provider
 
     got: list[tuple[str, bytes]] = []
 

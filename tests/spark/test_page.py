@@ -21,10 +21,8 @@ pytest.importorskip("uvicorn", reason="the extra 'page' is not installed")
 from spark.progresses import progress
 from spark.test_follow import Query
 from thetajoin.errors import OptionError
-from thetajoin.spark.page.feed import KEPT, Feed
-from thetajoin.spark.page.history import NEWEST, OLDER
-from thetajoin.spark.page.picture import Drawn, Picture
-from thetajoin.spark.page.server import Page, serve
+from thetajoin.jobs.history import NEWEST, OLDER
+from thetajoin.jobs.page import KEPT, Drawn, Feed, Page, Picture, serve
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
 

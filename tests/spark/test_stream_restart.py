@@ -22,7 +22,7 @@ from spark.harness import (
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from thetajoin.spark.listener import JoinProgress, ProgressListener
+from thetajoin.jobs.progress import JoinProgress, ProgressListener
 
 pytestmark = [pytest.mark.spark]
 

@@ -15,8 +15,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming import StatefulProcessor
 
-from thetajoin.spark.session import SHARED_WORKERS
-from thetajoin.spark.warm_workers import warm_workers
+from thetajoin.spark.session import SHARED_WORKERS, warm_workers
 
 PIDS = "mapped long, loaded boolean"
 

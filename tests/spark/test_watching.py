@@ -18,7 +18,7 @@ import naive
 from spark.harness import Streams, random_batches
 from spark.test_jobs import PRED, job, taken
 from thetajoin.cli.app import app
-from thetajoin.spark.page.history import beside, load
+from thetajoin.jobs.history import history_file, load
 
 pytestmark = pytest.mark.spark
 WORDS = ("--page", "--port", "0", "--metrics", "0", "--log", "json")
@@ -55,26 +55,25 @@ def test_a_job_tells_all_of_its_micro_batches(
     assert sum(line["input_rows"] for line in logged) == rows
     assert [run[-1]["event"] for run in lines] == ["end", "end"]
     _check_asked(asked, pairs, rows)
-    kept = load(beside(path.parent / "ck"))
+    kept = load(history_file(path.parent / "ck"))
     assert (kept.totals.runs, kept.totals.matches, kept.totals.rows) == (2, pairs[1], rows)
 
 
 def _ask_before_the_end(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
     """Ask the page and the endpoint for their numbers when the query has ended, over HTTP."""
-    from thetajoin.cli import streams as command
+    from thetajoin.jobs.stream import RunningJob
 
-    usual = command._followed
+    usual = RunningJob.follow
 
-    def followed(*given: Any) -> Any:
-        follower = usual(*given)
-        told = given[-1]
+    def follow(job: RunningJob, view: Any, told: Any) -> Any:
+        follower = usual(job, view, told)
         with urlopen(f"{told.page.address}state", timeout=10) as answer:
             state = json.loads(answer.read())
         with urlopen(told.metrics_address, timeout=10) as answer:
             asked.append((state, answer.read().decode()))
         return follower
 
-    monkeypatch.setattr(command, "_followed", followed)
+    monkeypatch.setattr(RunningJob, "follow", follow)
 
 
 def _check_asked(asked: list[tuple[dict[str, Any], str]], pairs: list[int], rows: int) -> None:

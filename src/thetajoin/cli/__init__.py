@@ -14,8 +14,8 @@ STOPPED = b"thetajoin: stopped\n"
 def main() -> None:
     """Run a command, and end Python with its exit code."""
     try:
-        from thetajoin.cli import entry
+        from thetajoin.cli import command
     except KeyboardInterrupt:
         os.write(2, STOPPED)
         os._exit(INTERRUPTED)
-    entry.main()
+    command.main()

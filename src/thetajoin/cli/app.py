@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from thetajoin.cli.checkpoint_app import checkpoint_app
 from thetajoin.cli.terminal import say, screen
 
 app = typer.Typer(
@@ -18,38 +17,16 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+checkpoint_app = typer.Typer(
+    name="checkpoint",
+    help="Look into a stream's checkpoint, check it, or make a changed copy of it.",
+    no_args_is_help=True,
+)
 JOINS, TRIAL, MACHINE = "Join", "Try it", "This machine"
 STREAMS = "Streams"
+# Modules of tests/campaigns that `thetajoin bench` once ran.
+CAMPAIGNS = ("fuzz", "simulate", "faults", "soak", "mutation")
 app.add_typer(checkpoint_app, rich_help_panel=JOINS)
-
-
-class Format(StrEnum):
-    """How a result is shown or written."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-    arrow = "arrow"
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        from thetajoin import __version__
-
-        say(screen(), f"thetajoin {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    _version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
-    ] = False,
-) -> None: ...
-
-
 _TABLES = typer.Option(
     "--table",
     metavar="NAME=FILE",
@@ -84,6 +61,37 @@ _LOG = typer.Option(
     rich_help_panel=STREAMS,
     help="Write one JSON object a micro-batch to stderr.",
 )
+_PATH = typer.Argument(metavar="PATH", show_default=False, help="A checkpoint's folder or URI.")
+_JOB = typer.Argument(metavar="JOB", show_default=False, help="A job file (.toml).")
+
+
+class Format(StrEnum):
+    """How a result is shown or written."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+    arrow = "arrow"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from thetajoin import __version__
+
+        say(screen(), f"thetajoin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None: ...
 
 
 @app.command(rich_help_panel=JOINS)
@@ -156,8 +164,8 @@ def run(
       thetajoin run job.toml
     """
     from thetajoin.cli.run import job_of, run_job
-    from thetajoin.cli.watching import Watching
     from thetajoin.errors import OptionError
+    from thetajoin.jobs.watchers import Watching
 
     if json and form not in (None, Format.json):
         raise OptionError(f"--json and --format {form} contradict each other: leave one out")
@@ -194,7 +202,7 @@ def dashboard(
       thetajoin dashboard job.toml --port 8080
     """
     from thetajoin.cli.run import job_of, run_job
-    from thetajoin.cli.watching import Watching
+    from thetajoin.jobs.watchers import Watching
 
     run_job(job_of(job), screen(), Watching(True, port, metrics, otlp, log))
 
@@ -238,13 +246,13 @@ def explain(
       thetajoin explain job.toml --rate 50000/s
     """
     import thetajoin as tj
-    from thetajoin.cli.files import read_table
     from thetajoin.cli.run import compiled, job_of
     from thetajoin.cli.terminal import working
     from thetajoin.engine.layout import parse_how
+    from thetajoin.jobs.files import read_table
 
     if rate is not None:
-        from thetajoin.cli.sizing import explain_size
+        from thetajoin.cli.run import explain_size
         from thetajoin.errors import OptionError
 
         if right is not None:
@@ -347,14 +355,95 @@ def doctor() -> None:
 )
 def bench(context: typer.Context) -> None:
     """Hand over to the benchmarks of the checkout that this is, as before they left the package."""
-    from thetajoin.cli.benchmarks import hand_over
+    import os
+    import subprocess
+    import sys
 
-    raise typer.Exit(hand_over(context.args))
+    import thetajoin
+    from thetajoin.errors import OptionError
+
+    words, root = context.args, Path(thetajoin.__file__).resolve().parents[2]
+    if not (root / "benchmarks" / "__main__.py").exists():
+        raise OptionError(
+            "benchmarks are run from a checkout: python -m benchmarks NAME, and test campaigns "
+            f"({', '.join(CAMPAIGNS)}): python -m tests.campaigns NAME"
+        )
+    module = "tests.campaigns" if words and words[0] in CAMPAIGNS else "benchmarks"
+    say(screen(errors=True), f"thetajoin bench has become python -m {module}")
+    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", module, *words]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, check=False)
+    raise typer.Exit(done.returncode)
 
 
 @app.command(rich_help_panel=MACHINE)
 def warmup() -> None:
     """Compile for this processor what ordinary joins need, so that none of them has to wait."""
-    from thetajoin.cli.warmup import warm_up
+    from rich.progress import Progress
 
-    warm_up()
+    from thetajoin.kernels.jit import COMPILES
+    from thetajoin.kernels.store import written_to
+    from thetajoin.warm import warm
+
+    folder = written_to() if COMPILES else None
+    if folder is None:
+        say(screen(), "nothing is kept here: no folder can be written, or numba is switched off")
+        return
+    progress = screen(errors=True)
+    with Progress(console=progress, transient=True, disable=not progress.is_terminal) as bar:
+        task = bar.add_task("compiling")
+        seconds = warm(lambda done, of: bar.update(task, completed=done, total=of))
+    say(screen(), f"compiled kernels are in {folder} ({seconds:.0f} s)")
+
+
+@checkpoint_app.command()
+def inspect(
+    path: Annotated[str, _PATH],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what join is in a checkpoint, how far it has come, and what it holds.
+
+    Nothing is changed, and the rows themselves are not read.
+    """
+    from thetajoin.cli.checkpoints import inspect
+
+    inspect(path, as_json=json)
+
+
+@checkpoint_app.command()
+def verify(path: Annotated[str, _PATH], job: Annotated[Path | None, _JOB] = None) -> None:
+    """Say whether a checkpoint is sound, and whether a job can go on with it.
+
+    Reads all rows that are held and checks them against what is listed. The
+    exit code is 1 if something is wrong, with a line for each thing.
+    """
+    from thetajoin.cli.checkpoints import verify
+
+    raise typer.Exit(verify(path, job))
+
+
+@checkpoint_app.command()
+def migrate(
+    old: Annotated[str, typer.Argument(metavar="OLD", show_default=False, help="A checkpoint.")],
+    new: Annotated[
+        str, typer.Argument(metavar="NEW", show_default=False, help="A folder that is not there.")
+    ],
+    job: Annotated[Path | None, _JOB] = None,
+    partitions: Annotated[
+        int | None, typer.Option(metavar="N", help="Move the state to N state partitions.")
+    ] = None,
+) -> None:
+    """Copy a checkpoint so that it stands alone, changed if that is asked for.
+
+    With --partitions, Spark moves the state to so many partitions. With JOB,
+    the copy is for a job whose window is shorter or whose condition is another.
+    Stop the query first. OLD is only read.
+
+    Examples:
+
+      thetajoin checkpoint migrate checkpoint checkpoint-8 --partitions 8
+      thetajoin checkpoint migrate checkpoint checkpoint-2 job.toml
+    """
+    from thetajoin.cli.checkpoints import migrate
+
+    migrate(old, new, job, partitions)

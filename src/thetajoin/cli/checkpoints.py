@@ -11,34 +11,34 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from thetajoin.cli.jobs import Job, read_job
 from thetajoin.cli.run import compiled
 from thetajoin.cli.terminal import complain, counted, grid, say, screen, working
 from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.jobs.job_file import Job, read_job
 
 if TYPE_CHECKING:
-    from thetajoin.spark.checkpoint import Checkpoint, JoinState
+    from thetajoin.jobs.checkpoint import Checkpoint, JoinState
     from thetajoin.spark.unit_spec import UnitSpec
 
 MOST_LINES = 20  # of what is wrong with a checkpoint
 
 
-def need_spark() -> None:
+def require_spark() -> None:
     """Refuse to go on without Spark, which alone reads its checkpoints."""
     if importlib.util.find_spec("pyspark") is None:
         raise OptionError("a checkpoint needs Spark: pip install 'thetajoin[spark]'")
 
 
-def _spark() -> Any:
+def _start_spark() -> Any:
     """A session that is only used to read and move state."""
     from thetajoin.spark.session import local_session
 
     return local_session()
 
 
-def _job(path: Path, checkpoint: str) -> tuple[Any, list[UnitSpec]]:
+def _plan_job(path: Path, checkpoint: str) -> tuple[Any, list[UnitSpec]]:
     """A job's session and its joins, planned as if the job ran with a checkpoint; none runs."""
-    from thetajoin.spark.checkpoint import accepted
+    from thetajoin.spark.stream import accepted
     from thetajoin.spark.unit_spec import StreamSettings
 
     if path.suffix != ".toml":
@@ -53,37 +53,37 @@ def _job(path: Path, checkpoint: str) -> tuple[Any, list[UnitSpec]]:
 
 def inspect(path: str, *, as_json: bool) -> None:
     """Say what is in a checkpoint."""
-    need_spark()
-    from thetajoin.spark.checkpoint import read_checkpoint, read_log
+    require_spark()
+    from thetajoin.jobs.checkpoint import read_checkpoint, read_log
 
     read_log(path)  # what is no checkpoint is said before Spark starts
     with working("reading the state"):
-        found = read_checkpoint(_spark(), path)
+        found = read_checkpoint(_start_spark(), path)
     console = screen()
-    told = _told(found)
+    told = _describe(found)
     if as_json:
         say(console, json.dumps(told))
         return
     for name, value in told.items():
         if name != "joins":
-            say(console, f"{name}: {_worded(value)}")
+            say(console, f"{name}: {_format(value)}")
     for join in told["joins"]:
         say(console, "")
         _show_join(console, join)
 
 
-def _told(found: Checkpoint) -> dict[str, Any]:
+def _describe(found: Checkpoint) -> dict[str, Any]:
     mark = found.watermark_ms
     return {
         "checkpoint": found.path,
         "micro-batches": found.last_batch + 1,
         "last commit": None if found.committed_at is None else found.committed_at.isoformat(),
-        "watermark": None if mark is None else _instant(mark * 1000),
-        "joins": [_join_told(join) for join in found.joins],
+        "watermark": None if mark is None else _format_time(mark * 1000),
+        "joins": [_describe_join(join) for join in found.joins],
     }
 
 
-def _join_told(join: JoinState) -> dict[str, Any]:
+def _describe_join(join: JoinState) -> dict[str, Any]:
     identity = join.identity
     written = [unit.description.get("written_by") for unit in join.units]
     late = [unit.description["counters"]["late_rows"] for unit in join.units]
@@ -94,7 +94,7 @@ def _join_told(join: JoinState) -> dict[str, Any]:
         "format": identity["format"],
         "written by": next((by for by in written if by), None),
         "state partitions": join.partitions,
-        "watermark": None if join.watermark is None else _instant(join.watermark),
+        "watermark": None if join.watermark is None else _format_time(join.watermark),
         "late rows": late[0] if broadcast else sum(late),
         "rows held": {
             "left": sum(unit.rows("l") for unit in join.units),
@@ -115,15 +115,15 @@ def _join_told(join: JoinState) -> dict[str, Any]:
     }
 
 
-def _instant(micros: int) -> str:
+def _format_time(micros: int) -> str:
     return datetime.fromtimestamp(micros / 1e6, UTC).isoformat()
 
 
-def _worded(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_worded(given)}" for name, given in value.items())
+        return ", ".join(f"{name} {_format(given)}" for name, given in value.items())
     if isinstance(value, str) and "\n" in value:
         return ", ".join(line.strip() for line in value.splitlines())
     return f"{value:,}" if isinstance(value, int) else str(value)
@@ -132,7 +132,7 @@ def _worded(value: Any) -> str:
 def _show_join(console: Console, join: dict[str, Any]) -> None:
     for name, value in join.items():
         if name != "units":
-            say(console, f"{name}: {_worded(value)}")
+            say(console, f"{name}: {_format(value)}")
     names = list(join["units"][0])
     rows = [[f"{unit[name]:,}" for name in names] for unit in join["units"]]
     console.print(grid(names, rows, [True] * len(names)))
@@ -140,15 +140,14 @@ def _show_join(console: Console, join: dict[str, Any]) -> None:
 
 def verify(path: str, job: Path | None) -> int:
     """Say whether a checkpoint can be gone on with, by a job if one is given; the exit code."""
-    need_spark()
-    from thetajoin.spark.checkpoint import read_checkpoint, read_log
-    from thetajoin.spark.checkpoint_check import check_goes_on, faults
+    require_spark()
+    from thetajoin.jobs.checkpoint import check_goes_on, find_faults, read_checkpoint, read_log
 
     read_log(path)
     with working("reading the state"):
-        session, specs = (_spark(), None) if job is None else _job(job, path)
+        session, specs = (_start_spark(), None) if job is None else _plan_job(job, path)
         found = read_checkpoint(session, path)
-        wrong = faults(session, found)
+        wrong = find_faults(session, found)
         try:
             if specs is not None:
                 check_goes_on(found, specs)
@@ -166,15 +165,15 @@ def verify(path: str, job: Path | None) -> int:
     return 0
 
 
-def migrated(old: str, new: str, job: Path | None, partitions: int | None) -> None:
+def migrate(old: str, new: str, job: Path | None, partitions: int | None) -> None:
     """Copy a checkpoint, changed."""
-    need_spark()
-    from thetajoin.spark.checkpoint import read_log
-    from thetajoin.spark.migrate import migrate
+    require_spark()
+    from thetajoin.jobs.checkpoint import read_log
+    from thetajoin.jobs.migrate import migrate
 
     read_log(old)
     with working("copying the state"):
-        session, specs = (_spark(), None) if job is None else _job(job, old)
+        session, specs = (_start_spark(), None) if job is None else _plan_job(job, old)
         done = migrate(session, old, new, partitions=partitions, specs=specs)
     for line in done.done:
         say(screen(), line)

@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
-from rich.console import Console, Group
-from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from thetajoin.cli.demo_folder import results_folder, write_summary
-from thetajoin.cli.demo_kafka import Topics, broker
+from thetajoin.cli.demo_results import ON, brute_force, is_exact, live_numbers, plot, steady_rate
 from thetajoin.cli.generate import write_streams
-from thetajoin.cli.terminal import megabytes, say, screen, working
+from thetajoin.cli.terminal import say, screen, working
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.jobs.files import real
+from thetajoin.jobs.systems import TopicSink, TopicSource
 from thetajoin.spark import session
 
 if TYPE_CHECKING:
-    from thetajoin.spark.listener import JoinProgress
+    from thetajoin.jobs.progress import JoinProgress
 
-ON = "l.rp < r.rp AND l.cp > r.cp"
+
 SCHEMA = "id long, ts timestamp, rp double, cp double"
 MATCHES_A_ROW = 5.0
 MOST_CORES = 8
-SHOWN = 8  # batches on the terminal at once
+MADE_BY = "thetajoin demo"
+PAIRS = ("id", "id_right")
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,28 @@ def run_demo(config: DemoConfig) -> None:
     config.check()
     session.check_pyspark()
     java = session.find_java()
-    with results_folder(config.out):
-        _run(config, java, screen())
+    with (
+        results_folder(config.out),
+        tempfile.TemporaryDirectory(
+            prefix="thetajoin-demo-", ignore_cleanup_errors=True
+        ) as scratch,
+    ):
+        _Demo(config, java, Path(scratch)).run()
 
 
-def _run(config: DemoConfig, java: session.Java, console: Console) -> None:
-    scratch = Path(tempfile.mkdtemp(prefix="thetajoin-demo-"))
-    try:
+class _Demo:
+    """A running demo."""
+
+    def __init__(self, config: DemoConfig, java: session.Java, scratch: Path) -> None:
+        self.config, self.java, self.scratch = config, java, scratch
+        self.console = screen()
+        self.cores = min(available_cores(), MOST_CORES)
+        self.seen: list[JoinProgress] = []  # the micro-batches
+        self._begun = self.seconds = 0.0  # of the query
+
+    def run(self) -> None:
+        """Write the streams, join them, and check the result."""
+        config, java, console = self.config, self.java, self.console
         say(console, f"two streams of {config.rows:,} power readings, {config.batches} files each")
         with working("writing them"):
             folders = write_streams(
@@ -91,367 +106,277 @@ def _run(config: DemoConfig, java: session.Java, console: Console) -> None:
                 config.seed,
                 window=config.window,
             )
-        cores = min(available_cores(), MOST_CORES)
+        cores = self.cores
         say(console, f"starting Spark on {cores} cores with Java {java.version} ({java.source})")
         with working("starting Spark"):
             spark = session.local_session(
                 cores,
                 memory="2g",
-                settings=_settings(config),
-                scratch=scratch,
+                settings=self._settings(),
+                scratch=self.scratch,
                 log=config.out / "spark.log",
             )
         try:
             say(console, f"joining on  {ON}  over the last {config.window:,} rows of each side")
-            progress, seconds = _joined(console, spark, config, folders, scratch)
+            if config.kafka:
+                self._join_topics(spark, folders)
+            else:
+                self._join_files(spark, folders)
             version = spark.version
         finally:
             spark.stop()
+        self._finish(folders, version)
+
+    def _settings(self) -> dict[str, str]:
+        from thetajoin.spark.versions import installed_spark, local_checkpoints
+
+        settings = {**local_checkpoints(), **session.NARROW_ROWS}
+        if self.config.kafka:
+            from thetajoin.jobs.jars import jar_settings
+
+            settings |= jar_settings(["kafka"], installed_spark())
+        return settings
+
+    def _join_files(self, spark: Any, folders: list[Path]) -> None:
+        reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+        found = self._join(*(reader.parquet(str(folder)) for folder in folders))
+        place = str(self.config.out.absolute() / "matches")
+        self._follow(found.writeStream.format("parquet").option("path", place))
+
+    def _join_topics(self, spark: Any, folders: list[Path]) -> None:
+        config = self.config
+        with ExitStack() as running:
+            with working("starting a Kafka broker") as tell:
+                servers = running.enter_context(run_broker(config.servers, self.scratch))
+                # Both streams have a row at each time, so micro-batches of equal numbers match.
+                topics = Topics(servers, SCHEMA, -(-config.rows // config.batches))
+                tell("sending the streams to their topics")
+                topics.publish(spark, folders)
+            say(self.console, f"two topics at {servers}, into the topic {topics.matches}")
+            found = self._join(*topics.streams(spark, folders))
+            self._follow(topics.writer(found, self.scratch / "checkpoint"))
+            with working("reading the result"):
+                topics.keep(spark, config.out / "matches")
+
+    def _join(self, left: Any, right: Any) -> Any:
+        import thetajoin as tj
+
+        self._begun = time.perf_counter()
+        window = tj.CountWindow(self.config.window)
+        return tj.join(left, right, ON, window=window, order_by="ts")
+
+    def _follow(self, writer: Any) -> None:
+        """Run the query to the end of its streams, and show its numbers."""
+        from thetajoin.jobs.progress import Follower
+
+        writer = writer.option("checkpointLocation", str(self.scratch / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        follower = Follower(query, lambda p: self.seen.append(p) if p.units else None)
+        try:
+            with (
+                live_numbers(self.console, self.seen, self.config.batches) as refresh,
+                follower,
+            ):
+                while not follower.wait(0.25):
+                    refresh()
+                refresh()
+        finally:
+            query.stop()
+        if follower.error is not None:
+            raise ThetaJoinError(f"the streaming query failed: {follower.error}")
+        self.seconds = time.perf_counter() - self._begun
+
+    def _finish(self, folders: list[Path], version: str) -> None:
+        """Check the result, and write the summary and the plot."""
+        config, console = self.config, self.console
         found = parquet.read_table(config.out / "matches", columns=["id", "id_right"])
-        exact, expected = _checked(console, config, folders, found)
-        summary = _summary(config, progress, seconds, found.num_rows, expected, exact)
-        summary |= {"spark": version, "java": java.version, "cores": cores}
+        matches = found.num_rows
+        left, right = (parquet.read_table(folder) for folder in folders)
+        counts = self._count_by_brute_force(left, right)
+        expected = int(counts.sum())
+        exact = is_exact(left, right, config.window, found, counts)
+        rate = round(steady_rate(self.seen)) if self.seen else None
+        summary = {
+            "finished": True,
+            "condition": ON,
+            "window": f"CountWindow({config.window})",
+            "rows_of_each_stream": config.rows,
+            "seed": config.seed,
+            "matches": matches,
+            "matches_by_brute_force": expected,
+            "exact": exact,
+            "seconds": round(self.seconds, 2),
+            "rows_per_s": rate,
+            "batches": [asdict(p) for p in self.seen],
+            "spark": version,
+            "java": self.java.version,
+            "cores": self.cores,
+        }
         write_summary(config.out, summary)
         if not exact:
             raise ThetaJoinError(
-                f"the result is wrong: {found.num_rows:,} pairs, brute force finds {expected:,}"
+                f"the result is wrong: {matches:,} pairs, brute force finds {expected:,}"
             )
-        _finish(console, config, summary, progress)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        say(
+            console,
+            f"{matches:,} matches, exact: brute force finds the same pairs; "
+            f"{rate:,} rows a second after the first micro-batch",
+        )
+        made = ["matches/", "streams/", "summary.json", "spark.log"]
+        if importlib.util.find_spec("matplotlib") is None:
+            say(console, "no plot: pip install 'thetajoin[plot]'")
+        else:
+            rows = 2 * config.rows // config.batches
+            plot(self.seen, config.window, rows, config.out / "throughput.png")
+            made.append("throughput.png")
+        say(console, f"results in {config.out}/: {', '.join(made)}")
+
+    def _count_by_brute_force(self, left: pa.Table, right: pa.Table) -> np.ndarray:
+        columns = (
+            TextColumn("checking every pair by brute force"),
+            BarColumn(),
+            TextColumn("{task.percentage:.0f}%"),
+            TimeElapsedColumn(),
+        )
+        silent = not self.console.is_terminal
+        with Progress(*columns, console=self.console, disable=silent) as bar:
+            task = bar.add_task("", total=self.config.rows)
+            return brute_force(left, right, self.config.window, lambda n: bar.advance(task, n))
 
 
-# The streaming query.
+@contextmanager
+def results_folder(out: Path) -> Iterator[None]:
+    """A new folder while the demo runs; an earlier demo's is back if it fails or is stopped.
+
+    The earlier one is put aside rather than the new one made elsewhere and moved: Spark lists a
+    stream's files by their full paths. What a failed demo has left is kept, beside an earlier one.
+    """
+    place = real(out)
+    aside = place.with_name(f".{place.name}.earlier")
+    _check_folder(out)
+    if aside.is_dir():  # of a demo that was killed, whose own folder is of no use
+        shutil.rmtree(place, ignore_errors=True)
+    elif place.is_dir() and any(place.iterdir()):
+        os.rename(place, aside)
+    try:
+        _begin(out)
+        yield
+    except BaseException as error:
+        told = isinstance(error, ThetaJoinError)
+        if not aside.is_dir():
+            if not told:
+                shutil.rmtree(place, ignore_errors=True)
+            raise
+        failed = place.with_name(f"{place.name}-failed")
+        if told:
+            shutil.rmtree(failed, ignore_errors=True)
+            os.rename(place, failed)
+        shutil.rmtree(place, ignore_errors=True)
+        os.rename(aside, place)
+        if told:
+            raise ThetaJoinError(f"{error}; what it has left is in {failed}") from error
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
 
 
-def _settings(config: DemoConfig) -> dict[str, str]:
-    from thetajoin.spark.versions import installed_spark, local_checkpoints
-
-    settings = {**local_checkpoints(), **session.NARROW_ROWS}
-    if config.kafka:
-        from thetajoin.spark.connectors.jars import jar_settings
-
-        settings |= jar_settings(["kafka"], installed_spark())
-    return settings
+def write_summary(out: Path, summary: dict[str, Any]) -> None:
+    """Write a demo's summary, by which its folder is recognised."""
+    text = json.dumps({"made_by": MADE_BY, **summary}, indent=2)
+    (out / "summary.json").write_text(text + "\n")
 
 
-def _joined(
-    console: Console, spark: Any, config: DemoConfig, folders: list[Path], scratch: Path
-) -> tuple[list[JoinProgress], float]:
-    """Run the query over folders of files, or over topics of a broker."""
-    if not config.kafka:
-        return _join(console, spark, config, folders, scratch)
-    with ExitStack() as running:
-        with working("starting a Kafka broker") as tell:
-            servers = running.enter_context(broker(config.servers, scratch))
-            # Both streams have a row at each time, so micro-batches of equal numbers match.
-            topics = Topics(servers, SCHEMA, -(-config.rows // config.batches))
-            tell("sending the streams to their topics")
-            topics.publish(spark, folders)
-        say(console, f"two topics at {servers}, into the topic {topics.matches}")
-        found = _join(console, spark, config, folders, scratch, topics)
-        with working("reading the result"):
-            topics.keep(spark, config.out / "matches")
+def _check_folder(out: Path) -> None:
+    """Refuse what is no folder, or not an earlier demo's."""
+    if out.exists() and not out.is_dir():
+        raise OptionError(f"{out} is a file: choose another folder with --out")
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    try:
+        ours = json.loads((out / "summary.json").read_text()).get("made_by") == MADE_BY
+    except (OSError, ValueError, AttributeError):
+        ours = False
+    if not ours:
+        raise OptionError(f"{out} is not a demo's results: choose another folder with --out")
+
+
+def _begin(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_summary(out, {"finished": False})
+    except OSError as error:
+        raise OptionError(f"cannot write to {out}: {error.strerror}") from error
+
+
+@contextmanager
+def run_broker(servers: str | None, folder: Path) -> Iterator[str]:
+    """A broker that was given, or one of this demo's own while it runs."""
+    if servers is not None:
+        yield servers
+        return
+    from thetajoin.jobs.broker import Broker
+
+    with Broker(folder / "kafka", partitions=1) as own:
+        yield own.servers
+
+
+class Topics:
+    """The demo's topics at a broker, with names that no other demo has."""
+
+    def __init__(self, servers: str, schema: str, most: int) -> None:
+        self.servers = servers
+        self._schema = schema
+        self._most = most
+        self._name = f"thetajoin-demo-{uuid.uuid4().hex[:8]}"
+
+    @property
+    def matches(self) -> str:
+        """The topic of the result."""
+        return f"{self._name}-matches"
+
+    def publish(self, spark: Any, folders: list[Path]) -> None:
+        """Send each stream's rows to its topic, in their order.
+
+        All go to one partition, so that a micro-batch has the same rows as with files, which the
+        window by count depends on.
+        """
+        from thetajoin.jobs.kafka import check_broker
+
+        check_broker(spark, TopicSink(self.servers, self.matches), topic=False)
+        for folder in folders:
+            rows = spark.createDataFrame(parquet.read_table(folder).sort_by("ts")).coalesce(1)
+            times = "map('timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX')"
+            messages = rows.selectExpr("0 AS partition", f"to_json(struct(*), {times}) AS value")
+            options = {"kafka.bootstrap.servers": self.servers, "topic": self._topic(folder)}
+            messages.write.format("kafka").options(**options).save()
+
+    def streams(self, spark: Any, folders: list[Path]) -> list[Any]:
+        """The topics as streams."""
+        from thetajoin.jobs.kafka import read_topic
+
+        found = []
+        for folder in folders:
+            source = TopicSource(
+                self.servers, self._topic(folder), schema=self._schema, most=self._most
+            )
+            found.append(read_topic(spark, folder.name, source, source.schema))
         return found
 
+    def writer(self, found: Any, checkpoint: Path) -> Any:
+        """A writer of the matches, each with an id as its key."""
+        from thetajoin.jobs.sinks import stream_writer
 
-def _join(
-    console: Console,
-    spark: Any,
-    config: DemoConfig,
-    folders: list[Path],
-    scratch: Path,
-    topics: Topics | None = None,
-) -> tuple[list[JoinProgress], float]:
-    """Run the query to the end of its streams; its numbers batch by batch, and its seconds."""
-    import thetajoin as tj
-    from thetajoin.spark.follow import Follower
+        sink = TopicSink(self.servers, self.matches)
+        return stream_writer(found, sink, name="match_id", keys=PAIRS, checkpoint=checkpoint)
 
-    seen: list[JoinProgress] = []
-    left, right = _sources(spark, folders, topics)
-    window = tj.CountWindow(config.window)
-    begun = time.perf_counter()
-    found = tj.join(left, right, ON, window=window, order_by="ts")
-    if topics is not None:
-        writer = topics.writer(found, scratch / "checkpoint")
-    else:
-        place = str(config.out.absolute() / "matches")
-        writer = found.writeStream.format("parquet").option("path", place)
-    writer = writer.option("checkpointLocation", str(scratch / "checkpoint"))
-    query = writer.trigger(availableNow=True).start()
-    follower = Follower(query, lambda p: seen.append(p) if p.units else None)
-    try:
-        with LiveView(console, seen, config.batches) as refresh, follower:
-            while not follower.wait(0.25):
-                refresh()
-            refresh()
-    finally:
-        query.stop()
-    if follower.error is not None:
-        raise ThetaJoinError(f"the streaming query failed: {follower.error}")
-    return seen, time.perf_counter() - begun
+    def keep(self, spark: Any, folder: Path) -> None:
+        """Write the matches to a file of the results folder, as Kafka gives them back."""
+        options = {"kafka.bootstrap.servers": self.servers, "subscribe": self.matches}
+        found = spark.read.format("kafka").options(**options).load()
+        value = "from_json(CAST(value AS STRING), 'id BIGINT, id_right BIGINT') AS v"
+        found = found.selectExpr("CAST(key AS STRING) AS match_id", value)
+        rows: pa.Table = found.selectExpr("match_id", "v.id", "v.id_right").toArrow()
+        folder.mkdir(parents=True)
+        parquet.write_table(rows, folder / "matches.parquet")
 
-
-def _sources(spark: Any, folders: list[Path], topics: Topics | None) -> list[Any]:
-    if topics is not None:
-        return topics.streams(spark, folders)
-    return [
-        spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
-        for folder in folders
-    ]
-
-
-class LiveView:
-    """The numbers on a terminal while the query runs; nothing in a pipe."""
-
-    def __init__(self, console: Console, seen: list[JoinProgress], batches: int) -> None:
-        self._seen = seen
-        self._batches = batches
-        self._begun = time.perf_counter()
-        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
-
-    def __enter__(self) -> Callable[[], None]:
-        if self._live is not None:
-            self._live.start()
-        return self._refresh
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def _refresh(self) -> None:
-        if self._live is not None:
-            elapsed = time.perf_counter() - self._begun
-            self._live.update(show(list(self._seen), self._batches, elapsed), refresh=True)
-
-
-def show(seen: list[JoinProgress], batches: int, elapsed: float) -> Group:
-    """The newest micro-batches, all of them together, and the units of the newest."""
-    if not seen:
-        return Group(f"first micro-batch: Python workers start, kernels compile ({elapsed:.0f} s)")
-    table = Table(title=f"{len(seen)} of {batches} micro-batches", title_justify="left")
-    names = (
-        "batch",
-        "rows in",
-        "rows/s",
-        "matches",
-        "stored rows",
-        "state",
-        "cached",
-        "late",
-        "time",
-    )
-    for name in names:
-        table.add_column(name, justify="right")
-    for p in seen[-SHOWN:]:
-        table.add_row(
-            str(p.batch),
-            f"{p.input_rows:,}",
-            f"{p.rows_per_s:,.0f}",
-            f"{p.matches:,}",
-            f"{p.window_rows:,}",
-            megabytes(p.state_bytes),
-            f"{p.cache_hits}/{p.cache_hits + p.cache_misses}",
-            str(p.late_rows),
-            f"{p.batch_ms / 1000:.1f} s",
-        )
-    table.add_section()
-    hits, misses = sum(p.cache_hits for p in seen), sum(p.cache_misses for p in seen)
-    table.add_row(
-        "all",
-        f"{sum(p.input_rows for p in seen):,}",
-        f"{steady_rate(seen):,.0f}",
-        f"{sum(p.matches for p in seen):,}",
-        "",
-        "",
-        f"{hits}/{hits + misses}",
-        str(sum(p.late_rows for p in seen)),
-        f"{elapsed:.0f} s",
-    )
-    units = Table(title=f"units in batch {seen[-1].batch}", title_justify="left")
-    for name in ("unit", "matches", "stored rows", "segments", "index", "state", "from", "time"):
-        units.add_column(name, justify="right")
-    for unit in seen[-1].units:
-        units.add_row(
-            str(unit.unit),
-            f"{unit.matches:,}",
-            f"{unit.window_left + unit.window_right:,}",
-            str(unit.segments),
-            megabytes(unit.index_bytes),
-            megabytes(unit.state_bytes),
-            unit.origin,
-            f"{unit.ms:,.0f} ms",
-        )
-    return Group(table, units)
-
-
-def steady_rate(seen: list[JoinProgress]) -> float:
-    """Rows a second of the median micro-batch, without the first, which starts the workers."""
-    return median([p.rows_per_s for p in seen[1:] or seen])
-
-
-# The check, with nothing of the join's in it.
-
-
-def window_start(seen: np.ndarray, size: int, slide: int = 1) -> np.ndarray:
-    """The first index a row sees when the other side has had `seen` rows.
-
-    >>> window_start(np.array([0, 3, 4, 5]), 3).tolist()
-    [0, 0, 1, 2]
-    """
-    return np.asarray(slide * -(-np.maximum(0, seen - size) // slide))
-
-
-def visible(left_ts: np.ndarray, right_ts: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each left row the right rows ``[start, end)`` it meets in a count window.
-
-    Both sides come in order of time, left before right on a tie: a right row is later than a left
-    row of the same time. The earlier ones are those the left row sees; the later ones those that
-    see it, and as windows only move on, they follow without a gap.
-    """
-    before_left = np.searchsorted(right_ts, left_ts, side="left")
-    before_right = np.searchsorted(left_ts, right_ts, side="right")
-    first_seen = window_start(before_right, size)
-    ends = np.searchsorted(first_seen, np.arange(len(left_ts)), side="right")
-    return window_start(before_left, size), np.maximum(ends, before_left)
-
-
-def brute_force(
-    left: pa.Table, right: pa.Table, size: int, advance: Callable[[int], None]
-) -> np.ndarray:
-    """The matches of each left row, by comparing it with every right row it meets."""
-    lt, lrp, lcp = (left.column(name).to_numpy() for name in ("ts", "rp", "cp"))
-    rt, rrp, rcp = (right.column(name).to_numpy() for name in ("ts", "rp", "cp"))
-    starts, ends = visible(lt, rt, size)
-    counts = np.zeros(len(lt), np.int64)
-
-    def count(chunk: range) -> None:
-        for at in chunk:
-            seen = slice(starts[at], ends[at])
-            counts[at] = np.count_nonzero((lrp[at] < rrp[seen]) & (lcp[at] > rcp[seen]))
-        advance(len(chunk))
-
-    chunks = [range(at, min(at + 1000, len(lt))) for at in range(0, len(lt), 1000)]
-    with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(count, chunk) for chunk in chunks]
-        try:
-            for job in jobs:
-                job.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return counts
-
-
-def is_exact(
-    left: pa.Table, right: pa.Table, size: int, found: pa.Table, counts: np.ndarray
-) -> bool:
-    """Whether the pairs found are exactly those there are.
-
-    All different, all true, and as many for each left row as brute force counts: then none is
-    missing. An id is a row's place in its stream.
-    """
-    at, to = found.column("id").to_numpy(), found.column("id_right").to_numpy()
-    starts, ends = visible(left.column("ts").to_numpy(), right.column("ts").to_numpy(), size)
-    lrp, lcp = left.column("rp").to_numpy()[at], left.column("cp").to_numpy()[at]
-    rrp, rcp = right.column("rp").to_numpy()[to], right.column("cp").to_numpy()[to]
-    true = (lrp < rrp) & (lcp > rcp) & (to >= starts[at]) & (to < ends[at])
-    different = len(np.unique(at * right.num_rows + to)) == len(at)
-    same = np.array_equal(np.bincount(at, minlength=left.num_rows), counts)
-    return bool(true.all()) and different and same
-
-
-def _checked(
-    console: Console, config: DemoConfig, folders: list[Path], found: pa.Table
-) -> tuple[bool, int]:
-    left, right = (parquet.read_table(folder) for folder in folders)
-    columns = (
-        TextColumn("checking every pair by brute force"),
-        BarColumn(),
-        TextColumn("{task.percentage:.0f}%"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=config.rows)
-        counts = brute_force(left, right, config.window, lambda n: bar.advance(task, n))
-    return is_exact(left, right, config.window, found, counts), int(counts.sum())
-
-
-# What is left behind.
-
-
-def _summary(
-    config: DemoConfig,
-    progress: list[JoinProgress],
-    seconds: float,
-    found: int,
-    expected: int,
-    exact: bool,
-) -> dict[str, Any]:
-    return {
-        "finished": True,
-        "condition": ON,
-        "window": f"CountWindow({config.window})",
-        "rows_of_each_stream": config.rows,
-        "seed": config.seed,
-        "matches": found,
-        "matches_by_brute_force": expected,
-        "exact": exact,
-        "seconds": round(seconds, 2),
-        "rows_per_s": round(steady_rate(progress)) if progress else None,
-        "batches": [asdict(p) for p in progress],
-    }
-
-
-def _finish(
-    console: Console, config: DemoConfig, summary: dict[str, Any], progress: list[JoinProgress]
-) -> None:
-    say(
-        console,
-        f"{summary['matches']:,} matches, exact: brute force finds the same pairs; "
-        f"{summary['rows_per_s']:,} rows a second after the first micro-batch",
-    )
-    made = ["matches/", "streams/", "summary.json", "spark.log"]
-    if importlib.util.find_spec("matplotlib") is None:
-        say(console, "no plot: pip install 'thetajoin[plot]'")
-    else:
-        plot(progress, config, config.out / "throughput.png")
-        made.append("throughput.png")
-    say(console, f"results in {config.out}/: {', '.join(made)}")
-
-
-def plot(progress: list[JoinProgress], config: DemoConfig, path: Path) -> None:
-    """Rows a second and matches of each micro-batch, one above the other."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    batches = [p.batch for p in progress]
-    figure, (speed, output) = plt.subplots(
-        2, 1, sharex=True, figsize=(8, 6.2), layout="constrained"
-    )
-    figure.suptitle(
-        f"Streaming join  {ON}\n"
-        f"window: the last {config.window:,} rows of each side; "
-        f"{2 * config.rows // config.batches:,} rows a micro-batch",
-        fontsize=11,
-    )
-    rate = steady_rate(progress)
-    rates = [p.rows_per_s for p in progress]
-    speed.bar(batches[:1], rates[:1], color="0.75", label="the first, which starts the workers")
-    speed.bar(batches[1:], rates[1:], color="tab:blue", label="the others")
-    speed.axhline(rate, color="tab:orange", label=f"median of the others: {rate:,.0f} rows/s")
-    speed.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False, fontsize=9)
-    speed.set_ylabel("rows joined a second")
-    output.bar(batches, [p.matches for p in progress], color="tab:green")
-    output.set_ylabel("matches in the micro-batch")
-    output.set_xlabel("micro-batch")
-    output.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axis in (speed, output):
-        axis.yaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.margins(y=0.05)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    def _topic(self, folder: Path) -> str:
+        return f"{self._name}-{folder.name}"

@@ -16,10 +16,16 @@ from thetajoin import __version__
 from thetajoin.cli.terminal import complain, grid, say, screen
 from thetajoin.engine.machine import available_cores, memory_bytes
 from thetajoin.errors import ThetaJoinError
+from thetajoin.jobs.jars import (
+    CONNECTORS,
+    JARS,
+    cache_folder,
+    find_given_folder,
+    is_kept,
+    releases_for,
+)
 from thetajoin.kernels.store import KERNELS, READY, written_to
-from thetajoin.spark.connectors.jars import JARS, cache_folder, given_folder, kept
 from thetajoin.spark.session import find_java
-from thetajoin.spark.versions import CONNECTORS, releases_for
 
 NEEDED = ("pyarrow", "numpy", "numba", "sqlglot", "typer", "rich")
 # transformWithState needs all of these, and does not say so when one is missing.
@@ -51,15 +57,18 @@ OK, MISSING = "ok", "missing"
 def examine() -> int:
     """Print what is here; 0 if the embedded engine can run, 1 if something it needs is missing."""
     console = screen()
-    missing = [name for name in NEEDED if _version(name) is None]
-    without = [name for name in SPARK if _version(name) is None]
-    rows = [*_machine(), *((name, _version(name) or MISSING, "needed") for name in NEEDED)]
+    missing = [name for name in NEEDED if _find_version(name) is None]
+    without = [name for name in SPARK if _find_version(name) is None]
+    rows = [
+        *_describe_machine(),
+        *((name, _find_version(name) or MISSING, "needed") for name in NEEDED),
+    ]
     _show(console, "tables in this process", rows)
-    java, java_row = _java()
-    packages = [(name, _version(name) or MISSING, "") for name in SPARK]
+    java, java_row = _look_for_java()
+    packages = [(name, _find_version(name) or MISSING, "") for name in SPARK]
     _show(console, "streams and tables on Spark", [java_row, *packages])
-    _show(console, "connectors of Spark, for streaming jobs", _connectors())
-    _show(console, "optional", [(n, _version(n) or MISSING, use) for n, use in OTHERS.items()])
+    _show(console, "connectors of Spark, for streaming jobs", _list_connectors())
+    _show(console, "optional", [(n, _find_version(n) or MISSING, use) for n, use in OTHERS.items()])
     say(console, f"tables in this process: {'not ready' if missing else 'ready'}")
     install = f"run `{sys.executable} -m pip install 'thetajoin[spark]'`"
     lacking = [f"{', '.join(without)} missing: {install}"] if without else []
@@ -80,14 +89,14 @@ def _show(console: Console, title: str, rows: list[tuple[str, str, str]]) -> Non
     console.print(table)
 
 
-def _version(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
 
 
-def _machine() -> list[tuple[str, str, str]]:
+def _describe_machine() -> list[tuple[str, str, str]]:
     memory = memory_bytes()
     found = "this platform does not say" if memory is None else f"{memory / 2**30:.1f} GiB"
     little = memory is not None and memory < ENOUGH
@@ -99,11 +108,11 @@ def _machine() -> list[tuple[str, str, str]]:
         ("cores", str(available_cores()), OK),
         ("memory", found, "little for Spark" if little else OK),
         ("temporary files", f"{free / 2**30:.1f} GiB free", tempfile.gettempdir()),
-        _kernels(),
+        _describe_kernels(),
     ]
 
 
-def _kernels() -> tuple[str, str, str]:
+def _describe_kernels() -> tuple[str, str, str]:
     """Where compiled kernels are kept, and how many came with the package."""
     what = "compiled kernels"
     if importlib.util.find_spec("numba") is None:
@@ -116,17 +125,17 @@ def _kernels() -> tuple[str, str, str]:
     return what, f"{size / 1e6:.1f} MB" if size else "none yet", f"{ahead}; others: {folder}"
 
 
-def _connectors() -> list[tuple[str, str, str]]:
+def _list_connectors() -> list[tuple[str, str, str]]:
     """Which connectors fit this Spark, and whether they are at hand."""
-    spark = _version("pyspark")
+    spark = _find_version("pyspark")
     try:
-        folder = given_folder()
+        folder = find_given_folder()
     except ThetaJoinError as error:
         return [(JARS, "wrong", str(error))]
-    return [(name, *_connector(name, spark, folder)) for name in CONNECTORS]
+    return [(name, *_describe_connector(name, spark, folder)) for name in CONNECTORS]
 
 
-def _connector(name: str, spark: str | None, folder: Path | None) -> tuple[str, str]:
+def _describe_connector(name: str, spark: str | None, folder: Path | None) -> tuple[str, str]:
     connector = CONNECTORS[name]
     given = [] if folder is None else sorted(jar.name for jar in folder.glob("*.jar"))
     mine = [file for file in given if file.startswith(connector.artifact)]
@@ -141,12 +150,12 @@ def _connector(name: str, spark: str | None, folder: Path | None) -> tuple[str, 
         return "none fits", f"{sparks}; pip install 'pyspark=={list(connector.releases)[-1]}.*'"
     if folder is not None:
         return MISSING, f"{sparks}; {release.main} is not in {folder}"
-    if kept(release):
+    if is_kept(release):
         return "at hand", f"{sparks}; {release.main} in {cache_folder() / release.folder}"
     return "fits", f"{sparks}; {release.main} is fetched by the first job that needs it"
 
 
-def _java() -> tuple[str | None, tuple[str, str, str]]:
+def _look_for_java() -> tuple[str | None, tuple[str, str, str]]:
     """What is wrong with Java, if anything, and its row."""
     try:
         java = find_java()

@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from thetajoin.cli.files import real
-from thetajoin.cli.interrupts import check_interrupted
-from thetajoin.cli.places import check_writable
+from thetajoin.cli.command import check_interrupted
 from thetajoin.errors import OptionError, suggest
+from thetajoin.jobs.files import check_writable, real
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -42,7 +41,7 @@ def power_stream(rows: int, window: int, matches: float, seed: int, *, first: in
     return pa.table(
         {
             "id": numbers,
-            "ts": _times(numbers),
+            "ts": _make_times(numbers),
             "rp": pa.array(np.asarray(made["a"]) * 4000 + 500),
             "cp": pa.array(np.asarray(made["b"]) * 3000 + 300),
         }
@@ -56,14 +55,14 @@ def taxi_stream(rows: int, window: int, matches: float, seed: int, *, first: int
     return pa.table(
         {
             "id": numbers,
-            "ts": _times(numbers),
+            "ts": _make_times(numbers),
             "trip_distance": pa.array(np.asarray(made["a"]) * 40),
             "trip_fare": pa.array(2.5 + np.asarray(made["b"]) * 120),
         }
     )
 
 
-def _times(numbers: np.ndarray) -> pa.Array:
+def _make_times(numbers: np.ndarray) -> pa.Array:
     """A reading each millisecond."""
     start = int(START.timestamp() * 1_000_000)
     return pa.array(start + numbers * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))

@@ -1,46 +1,42 @@
-"""Running a job, or a query over files."""
+"""Running a job, or a query over files, and showing what comes of it."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from rich.console import Console
 
-from thetajoin.batch.files import read_lake
-from thetajoin.cli.files import output_format, place, read_table
-from thetajoin.cli.jobs import (
+from thetajoin.cli.command import after_stopping
+from thetajoin.cli.display import LiveLine, WatchView, show_rows
+from thetajoin.cli.terminal import counted, say, screen, working
+from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.jobs.files import output_format, place
+from thetajoin.jobs.job_file import (
     TABLE,
     CheckedQuery,
     Job,
     SourceSpec,
-    file_source,
-    poison_folders,
+    add_named_files,
+    check_places,
+    make_file_source,
     read_job,
     read_text,
-    with_named_files,
 )
-from thetajoin.cli.places import check_apart, check_new, check_stream_sink
-from thetajoin.cli.results import BINARY, first, write_result
-from thetajoin.cli.rows import show_rows
-from thetajoin.cli.stream_sources import open_frames
-from thetajoin.cli.streams import run_stream
-from thetajoin.cli.terminal import counted, say, working
-from thetajoin.cli.unreadable import poison_checkpoint
-from thetajoin.cli.watching import NOBODY, Watching
-from thetajoin.errors import OptionError
-from thetajoin.query.run import compile_query
-from thetajoin.spark.connectors.specs import TableSource
+from thetajoin.jobs.results import BINARY, Writer, take_first, write_result
+from thetajoin.jobs.sources import compile_job, measure_job
+from thetajoin.jobs.stream import RunningJob, only_job_on, plan_stream
+from thetajoin.jobs.watchers import NOBODY, Watching, open_watchers
 
 if TYPE_CHECKING:
     from thetajoin.spark.unit_spec import StreamSettings
 
-SHOWN = 20  # rows of a result that a terminal is shown
+SHOWN = 20  # rows of a result, or of a micro-batch, that a terminal is shown
 SHOWN_OF_STREAMS = (TABLE, "csv", "json")
 
 
@@ -62,7 +58,7 @@ def job_of(
             raise OptionError("a job file has its own sources and sink: leave --table and --out")
         if not named_files:
             raise OptionError("--no-files is for queries: a job file must be trusted")
-        return _with_options(read_job(path), form, limit, overwrite)
+        return _add_options(read_job(path), form, limit, overwrite)
     if out is None and overwrite:
         raise OptionError("--overwrite is for a file: name it with --out FILE")
     if out is not None and form == TABLE:
@@ -74,10 +70,10 @@ def job_of(
         )
     in_file = path.suffix == ".sql" or what == "-"
     query = read_text(path, "query") if in_file else what
-    given = _sources(tables)
+    given = _read_tables(tables)
     return Job(
         query,
-        with_named_files(query, given, Path()) if named_files else given,
+        add_named_files(query, given, Path()) if named_files else given,
         sink=out,
         sink_format=form or ("parquet" if out is None else output_format(out)),
         overwrite=overwrite,
@@ -88,7 +84,7 @@ def job_of(
     )
 
 
-def _with_options(job: Job, form: str | None, limit: int | None, overwrite: bool) -> Job:
+def _add_options(job: Job, form: str | None, limit: int | None, overwrite: bool) -> Job:
     """A job file's job with what the command line adds."""
     if overwrite and job.streaming:
         raise OptionError("a stream goes on with what is there: leave --overwrite out")
@@ -101,7 +97,7 @@ def _with_options(job: Job, form: str | None, limit: int | None, overwrite: bool
     return replace(job, overwrite=job.overwrite or overwrite, shown=form or job.shown, limit=limit)
 
 
-def _sources(tables: Sequence[str]) -> dict[str, SourceSpec]:
+def _read_tables(tables: Sequence[str]) -> dict[str, SourceSpec]:
     sources: dict[str, SourceSpec] = {}
     for given in tables:
         name, equals, file = given.partition("=")
@@ -109,62 +105,29 @@ def _sources(tables: Sequence[str]) -> dict[str, SourceSpec]:
             raise OptionError(f"--table {given!r}: write NAME=FILE")
         if name in sources:
             raise OptionError(f"--table {given!r}: there is a table {name!r} already")
-        sources[name] = file_source(place(file, Path()))
+        sources[name] = make_file_source(place(file, Path()))
     return sources
-
-
-def check_places(job: Job) -> None:
-    """Refuse a sink that would harm what is there, before anything is read."""
-    inputs = job.files
-    inputs += [] if job.file is None else [str(job.file)]
-    if job.checkpoint is not None:
-        check_apart(job.checkpoint, inputs, "the checkpoint")
-    for name, folder in poison_folders(job).items():
-        check_apart(folder, inputs, "what cannot be read")
-        assert job.checkpoint is not None
-        check_stream_sink(folder, poison_checkpoint(job.checkpoint, name))
-    if job.sink is None:
-        if job.shown in BINARY and sys.stdout.isatty():
-            raise OptionError(f"{job.shown} is not for a terminal: add --out FILE, or pipe it")
-        return
-    check_apart(job.sink, inputs)
-    if job.streaming:
-        if job.checkpoint is not None:
-            check_stream_sink(job.sink, job.checkpoint)
-    else:
-        check_new(job.sink, overwrite=job.overwrite)
 
 
 def compiled(job: Job, settings: StreamSettings | None = None) -> CheckedQuery:
     """The job's query over its sources, checked; nothing has run yet."""
     with working("reading") as tell:
-        if job.streaming:
-            frames = open_frames(job, tell)
-            return compile_query(job.query, frames, job.window, settings=settings)
-        read = _read(job.sources, tell)
-        return compile_query(job.query, read, job.window, files=job.named_files)
+        return compile_job(job, settings, tell=tell, note=tell_user)
 
 
-def _read(sources: dict[str, SourceSpec], tell: Callable[[str], None]) -> dict[str, Any]:
-    """The tables by name; what has two names is read once."""
-    read: dict[SourceSpec, pa.Table] = {}
-    for source in sources.values():
-        if source not in read:
-            tell(f"reading {source.path}")
-            if isinstance(source.outside, TableSource):
-                table = source.outside
-                read[source] = read_lake(table.kind, table.place, dict(table.options))
-            else:
-                read[source] = read_table(source.path, source.format)
-    return {name: read[source] for name, source in sources.items()}
+def tell_user(text: str) -> None:
+    """Print a line beside what the command gives out."""
+    say(screen(errors=True), text)
 
 
 def run_job(job: Job, console: Console, watching: Watching = NOBODY) -> None:
     """Carry a job out; without a sink the result is shown."""
     watching.check(job)
     check_places(job)
+    if job.sink is None and job.shown in BINARY and sys.stdout.isatty():
+        raise OptionError(f"{job.shown} is not for a terminal: add --out FILE, or pipe it")
     if job.streaming:
-        run_stream(job, compiled, console, watching)
+        _run_stream(job, console, watching)
         return
     query = compiled(job)
     if job.sink is None and job.shown == TABLE:
@@ -172,12 +135,11 @@ def run_job(job: Job, console: Console, watching: Watching = NOBODY) -> None:
         return
     schema, batches = query.open()
     if job.limit is not None:
-        batches = first(batches, job.limit)
+        batches = take_first(batches, job.limit)
     form = job.shown if job.sink is None else job.sink_format
-    if job.sink is None and console.is_terminal:
-        write_result(schema, batches, None, form)  # the rows are what shows that it goes on
-        return
-    with working("joining") as tell:
+    # On a terminal, the rows themselves show that it goes on.
+    shown = job.sink is None and console.is_terminal
+    with nullcontext(lambda _: None) if shown else working("joining") as tell:
         rows = write_result(
             schema, batches, job.sink, form, lambda n: tell(f"joining: {counted(n, 'row')} written")
         )
@@ -195,3 +157,57 @@ def _show(query: CheckedQuery, limit: int | None, console: Console) -> None:
     else:
         footer = f"the first {counted(most, 'row')}; --limit N shows N, --out FILE writes all"
     show_rows(console, table.slice(0, most), footer)
+
+
+def _run_stream(job: Job, console: Console, watching: Watching) -> None:
+    """Run a streaming job until its streams end or somebody stops it."""
+    with only_job_on(job.checkpoint), open_watchers(watching, job, tell_user) as watchers:
+        query, found = plan_stream(job, compiled)
+        watchers.draw(job, query)
+        silent = watching.log is not None
+        with WatchView(console) if watching.full else LiveLine(console, silent=silent) as view:
+            running = RunningJob(job, found, print_batches(job, console))
+            try:
+                follower = running.follow(view, watchers)
+            finally:
+                goes_on = "" if job.checkpoint is None else "; the same command goes on from here"
+                after_stopping(f"{view.totals.line()}{goes_on}")
+    if follower.error is not None:
+        raise ThetaJoinError(f"the streaming query failed: {follower.error}")
+    sink = job.sink or job.into
+    # Where rows are data, nothing else is to be on stdout.
+    out = console if job.shown == TABLE else screen(errors=True)
+    say(out, f"{view.totals.line()}{'' if sink is None else f'; the result is in {sink}'}")
+
+
+def print_batches(job: Job, console: Console) -> Callable[[Any, int], None]:
+    """A function that shows a micro-batch: its first rows as a table, or all as lines."""
+    writers: list[Writer] = []
+
+    def show_table(df: Any, number: int) -> None:
+        from thetajoin.jobs.sinks import first_rows
+
+        table, total = first_rows(df, SHOWN)
+        say(console, f"micro-batch {number}: {counted(total, 'row')}")
+        if total:
+            more = f"{counted(total, 'row')}, the first {table.num_rows:,} shown"
+            show_rows(console, table, more if total > table.num_rows else "")
+
+    def write_lines(df: Any, _number: int) -> None:
+        table = df.toArrow()
+        if not writers:
+            writers.append(Writer(table.schema, sys.stdout.buffer, job.shown))
+        for batch in table.to_batches():
+            writers[0].write(batch)
+        sys.stdout.flush()
+
+    return show_table if job.shown == TABLE else write_lines
+
+
+def explain_size(job: Job, rate: str) -> None:
+    """Print the plan of a job's join, and what it needs at a rate; Spark is not started."""
+    with working("reading a sample") as tell:
+        plan, size = measure_job(job, rate, tell)
+    for found in (plan, size):
+        for line in [] if found is None else str(found).splitlines():
+            say(screen(), line)

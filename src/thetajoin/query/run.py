@@ -112,7 +112,7 @@ def _refuse_change_feeds(query: str, tables: dict[str, Any]) -> None:
     """Refuse streams of updates and deletes, but where the query names the column that tells."""
     for name, table in tables.items():
         if is_spark(table):
-            from thetajoin.spark.change_feed import refuse_change_feed
+            from thetajoin.spark.stream import refuse_change_feed
 
             refuse_change_feed(table, f"the table {name!r}", query)
 

@@ -18,15 +18,27 @@ from pyspark import TaskContext
 
 from thetajoin.batch.files import store_failure
 from thetajoin.engine.parts import Side
-from thetajoin.errors import DataError, OptionError
+from thetajoin.errors import DataError, OptionError, SnapshotError
 from thetajoin.secrets import hide_passwords
-from thetajoin.spark.checkpoint import filesystem
 from thetajoin.spark.unit_spec import UnitSpec
 from thetajoin.window.windows import TimeWindow
 
 FOLDERS: dict[Side, str] = {"l": "left", "r": "right"}
 # What stands behind the late row's own columns.
 SIDE, WATERMARK, BATCH = "late_side", "late_watermark", "late_batch"
+
+
+def filesystem(path: str) -> tuple[fs.FileSystem, str]:
+    """Where a path or a URI leads to; Hadoop's name for S3 is taken as S3's."""
+    try:
+        if path.startswith("file:/") and not path.startswith("file://"):  # as Hadoop writes it
+            path = path.removeprefix("file:")
+        if "://" in path:
+            found = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
+            return found[0], found[1]
+        return fs.LocalFileSystem(), os.path.abspath(path)
+    except (pa.ArrowInvalid, OSError, NotImplementedError) as error:
+        raise SnapshotError(f"cannot read {hide_passwords(path)}: {error}") from error
 
 
 def check_place(late: Any) -> str:

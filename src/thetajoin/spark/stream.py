@@ -11,11 +11,14 @@ left, right -> pack: a partition's rows and their fingerprints as Arrow blobs,
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import re
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import fs
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     StringType,
@@ -26,12 +29,10 @@ from pyspark.sql.types import (
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.compiled import compile_join as compile_schemas
 from thetajoin.engine.spec import JoinSpec, check_window
-from thetajoin.errors import OptionError, SchemaError, WindowError, warn_user
+from thetajoin.errors import OptionError, SchemaError, SnapshotError, WindowError, warn_user
 from thetajoin.planner.routing import DEFAULT_UNITS, Routing, check_units, choose_route
-from thetajoin.spark.change_feed import refuse_change_feed
-from thetajoin.spark.checkpoint import accepted
 from thetajoin.spark.exchange import BLOBS, pack
-from thetajoin.spark.late import check_bucket, check_late, check_place
+from thetajoin.spark.late import check_bucket, check_late, check_place, filesystem
 from thetajoin.spark.processor import UnitProcessor
 from thetajoin.spark.session import PROVIDER, ROCKSDB
 from thetajoin.spark.tasks import map_batches, name_by_position
@@ -45,6 +46,15 @@ from thetajoin.window.windows import CountWindow, TimeWindow, Window
 WATERMARK = "spark.watermarkDelayMs"
 # On an event time that comes from a join: microseconds by which it may be behind the watermark.
 LAG = "thetajoin.lagMicros"
+# In a migrated checkpoint: the identities of joins that its state is of.
+RECORD = "thetajoin-migrated.json"
+# A column that tells, whose feed it is, and how to keep the rows that are new.
+FEEDS = (
+    ("_change_type", "Delta's or Iceberg's", ".where(\"_change_type = 'insert'\")"),
+    ("__op", "Debezium's", ".where(\"__op IN ('c', 'r')\")"),
+    ("__deleted", "Debezium's", ".where(\"__deleted = 'false'\")"),
+)
+ENVELOPE = {"op", "before", "after"}
 _numbers = itertools.count()
 
 
@@ -93,10 +103,65 @@ def beside_state(options: dict[str, Any], settings: StreamSettings) -> dict[str,
     return {"late": None if late is None else check_place(late), "accepts": accepts}
 
 
+def accepted(path: str) -> tuple[dict[str, Any], ...]:
+    """The identities of joins that a migrated checkpoint's state is of; none if it is not one."""
+    files, root = filesystem(path)
+    place = f"{root}/{RECORD}"
+    if files.get_file_info(place).type != fs.FileType.File:
+        return ()
+    try:
+        with files.open_input_stream(place) as file:
+            record = json.loads(file.read())
+        return tuple(dict(identity) for identity in record["accepts"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise SnapshotError(f"{place} is damaged: {error}") from error
+
+
 def refuse_change_feeds(left: Any, right: Any, join: CompiledJoin) -> None:
     """Refuse streams of updates and deletes, unless the condition says which rows it wants."""
     for df, side in ((left, "the left stream"), (right, "the right stream")):
         refuse_change_feed(df, side, join.condition.sql)
+
+
+def refuse_change_feed(frame: Any, what: str, said: str = "") -> None:
+    """Refuse a streaming DataFrame that is a change feed; `said`: the condition or query over it.
+
+    A join of streams cannot take back what it has given out, and an update or a delete takes back a
+    row from before.
+
+    A condition that names the telling column, such as ``l._change_type = 'insert'``, is answer
+    enough.
+    """
+    if not frame.isStreaming:
+        return
+    columns = {name.lower(): name for name in frame.columns}
+    for telling, whose, inserts in FEEDS:
+        if telling in columns and not re.search(rf"\b{telling}\b", said, re.IGNORECASE):
+            raise _refusal(what, whose, columns[telling], f"{inserts}.drop({columns[telling]!r})")
+    for at, names in _structs(frame, columns):
+        if names >= ENVELOPE and not re.search(r"\b(op|after)\b", said, re.IGNORECASE):
+            op = f"{at}op" if at else "op"
+            inserts = f".where(\"{op} IN ('c', 'r')\").select('{at}after.*')"
+            raise _refusal(what, "Debezium's", op, inserts)
+
+
+def _structs(frame: Any, columns: dict[str, str]) -> list[tuple[str, set[str]]]:
+    """The frame's own columns, and those of its structs."""
+    found = [("", set(columns))]
+    for field in frame.schema.fields:
+        inside = getattr(field.dataType, "names", None)
+        if inside:
+            found.append((f"{field.name}.", {name.lower() for name in inside}))
+    return found
+
+
+def _refusal(what: str, whose: str, column: str, inserts: str) -> SchemaError:
+    return SchemaError(
+        f"{what} is a change feed, {whose} (its column {column!r}): a join of streams cannot take "
+        f"back what an update or a delete changes. Join the new rows alone, {inserts}, or join the "
+        "table itself, in foreachBatch. To have every change taken as a row of its own, drop that "
+        "column"
+    )
 
 
 def compile_join(spec: JoinSpec, left: Any, right: Any) -> CompiledJoin:

@@ -50,7 +50,7 @@ class UnitSpec:
     lags: how far behind the watermark, in microseconds, rows of each side may be without being
     late: those of another join carry the time of their older half. repeated: output columns that
     units leave out, each with the one that holds the same in every row. accepts: identities of
-    joins whose state this one can continue (`spark.migrate`). late: the folder for late rows.
+    joins whose state this one can continue (`jobs.migrate`). late: the folder for late rows.
     """
 
     join: JoinSpec

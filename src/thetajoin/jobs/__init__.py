@@ -1,0 +1,1 @@
+"""Jobs: a query from a file, its sources, its sinks, and what watches it while it runs."""

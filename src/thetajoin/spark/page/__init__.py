@@ -1,1 +1,0 @@
-"""A page about a running query: what it has done, how long it took, what it keeps."""
