@@ -1,4 +1,4 @@
-"""Memory for large arrays, of which what is freed is kept for a while for the next ones.
+"""Memory for large arrays; what is freed is kept for a while for the next ones.
 
 Fresh pages from the system are what large arrays cost most. Allocators give freed memory back
 within milliseconds, and some virtual machines then give it back to their host, from which it is
@@ -50,14 +50,14 @@ class _Kept:
             return pa.allocate_buffer(size)
 
     def give(self, block: pa.Buffer) -> None:
-        """Keep a block, where there is room and somebody who will drop it."""
+        """Keep a block if there is room, and a thread that will drop it."""
         with self._lock:
             if self._sweeps and self._bytes + block.size <= MOST_KEPT:
                 self._blocks.setdefault(block.size, []).append((time.monotonic(), block))
                 self._bytes += block.size
 
     def drop(self, older_s: float) -> bool:
-        """Let go what has been here for longer; whether anything stays."""
+        """Let go of blocks that have been here for longer; whether any stay."""
         last = time.monotonic() - older_s
         with self._lock:
             gone = []
@@ -101,7 +101,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Lent:
-    """What an array's memory belongs to: when the last view of it is gone, the block is free."""
+    """The owner of an array's memory: when the last view is gone, the block is free."""
 
     __slots__ = ("__array_interface__", "_block")
 
@@ -119,7 +119,7 @@ class _Lent:
 
 
 def _rounded(nbytes: int) -> int:
-    """A size that others have as well: at most an eighth more.
+    """The size rounded up by at most an eighth, so that other arrays have it too.
 
     >>> _rounded(1 << 20), _rounded((1 << 20) + 1) / (1 << 20)
     (1048576, 1.125)

@@ -89,7 +89,7 @@ def enough_memory(advice: str) -> Iterator[None]:
 
 
 def warn_user(message: str) -> None:
-    """Warn with the line of the user's that called, however deep in the package this is."""
+    """Warn at the user's own line, however deep in the package this is called."""
     level, frame = 2, sys._getframe(1).f_back
     while frame is not None:
         level += 1
@@ -100,7 +100,7 @@ def warn_user(message: str) -> None:
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Whether a value is text that can be written down; halves of characters cannot."""
+    """Whether a value is text that can be encoded; lone surrogates cannot."""
     if not isinstance(value, str):
         return False
     try:

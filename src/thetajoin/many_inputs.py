@@ -138,18 +138,18 @@ class _Tables:
         self.numbers: dict[str, dict[str, Int64]] = {}
 
     def named(self, window: Window | None, order_by: Any) -> tuple[Window | None, Any]:
-        """Window and order with the columns' own names: those that are given."""
+        """Window and order with the columns' own names, which are those given."""
         return window, order_by
 
     def check(self, on: Any, window: Window | None, orders: Mapping[str, str] | None) -> None:
-        """Nothing is to be refused that binding does not refuse."""
+        """Nothing to refuse: binding has refused all that is wrong."""
 
     def join(self, left: Any, right: Any, on: Any, **how: Any) -> Any:
         """One step."""
         return join(left, right, on, **how)
 
     def number(self, window: CountWindow, orders: dict[str, str] | None) -> None:
-        """Let rows carry the numbers that tell which see each other."""
+        """Number the rows, so that a condition can say which see each other."""
         self.numbers = _numbers(self.batches, window, orders)
 
     def estimate(self) -> Estimate:
@@ -203,7 +203,7 @@ def _folded(
 
 
 def _orders(order_by: Any, schemas: Mapping[str, pa.Schema]) -> dict[str, str] | None:
-    """The column that orders each input's rows, whose types compare; None for as they come."""
+    """The column that orders each input's rows, checked to compare; None for as they come."""
     if order_by is None:
         return None
     columns = [order_by] * len(schemas) if isinstance(order_by, str) else order_by
@@ -224,7 +224,7 @@ def _orders(order_by: Any, schemas: Mapping[str, pa.Schema]) -> dict[str, str] |
 def _numbers(
     batches: Mapping[str, pa.RecordBatch], window: CountWindow, orders: dict[str, str] | None
 ) -> dict[str, dict[str, Int64]]:
-    """What the rows of each input carry (see `thetajoin.window.many_inputs`), as the rows are."""
+    """The numbers that each input's rows carry (see `thetajoin.window.many_inputs`)."""
     found: dict[str, dict[str, Int64]] = {name: {} for name in batches}
     for (i, x), (j, y) in combinations(enumerate(batches), 2):
         pair = None
@@ -241,7 +241,7 @@ def _numbers(
 
 
 def _as_they_are(values: Int64, places: Any) -> Int64:
-    """Values that belong to rows in an order, for the rows as they are."""
+    """Values of rows in an order, put back into the order of the rows."""
     if places is None:
         return values
     result = np.empty_like(values)
@@ -250,7 +250,7 @@ def _as_they_are(values: Int64, places: Any) -> Int64:
 
 
 def _seeing(other: str, step: JoinStep, names: list[str]) -> str:
-    """That a row which is there and the one which comes in see each other."""
+    """The condition that a row of an earlier step and a new one see each other."""
     sides = {other: "l", step.name: "r"}
     x, y = sorted(sides, key=names.index)
     first, second = (f"{sides[name]}.{hidden(name, '{}')}" for name in (x, y))

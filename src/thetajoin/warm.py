@@ -1,4 +1,4 @@
-"""Joins of every common kind, small, so that what they compile is there before it is needed.
+"""Small joins of every common kind, so that their kernels are compiled before they are needed.
 
 Run as a module, it compiles kernels for a processor that nearly all machines surpass, into the
 folder it is given: that is how they come into the wheel.

@@ -163,7 +163,7 @@ def group_rows(columns: list[pa.Array], rows: int) -> Grouping:
 
 
 def _rises(column: pa.Array) -> bool:
-    """Whether each value is above the last, so that every row is a group: a key, as it is often."""
+    """Whether values only rise, as keys often do: then each row is a group."""
     if not pa.types.is_integer(column.type) or column.null_count or not len(column):
         return False
     values = column.to_numpy()
@@ -183,7 +183,7 @@ def _dense(codes: Int64, size: int) -> tuple[Int64, Int64]:
 
 
 def _leaves(column: pa.Array) -> list[pa.Array]:
-    """A column as arrays that can be encoded: a struct is its fields and whether it is there."""
+    """A column as arrays that can be encoded; of a struct, its fields and whether it is NULL."""
     if pa.types.is_struct(column.type):
         parts = [column.is_valid()]
         for field in column.flatten():

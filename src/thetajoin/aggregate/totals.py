@@ -51,7 +51,7 @@ class TotalsJoin:
 
     @classmethod
     def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> TotalsJoin:
-        """The totals that a call asks for over two schemas, without the columns it can spare."""
+        """The totals of a call over two schemas, without the columns that it can spare."""
         index = Options.parse(spec.options).index
         if index not in (AUTO, PO_JOIN):
             raise OptionError(
@@ -113,7 +113,7 @@ class TotalsJoin:
         return conform(rows, given, side).select(schema.names)
 
     def new_state(self, share: Share | None = None) -> TotalsState:
-        """Two streams without any rows yet, and their totals."""
+        """The empty state of two streams and their totals."""
         return TotalsState(self, share)
 
     def join_tables(
@@ -124,7 +124,7 @@ class TotalsJoin:
         yield from result(found).to_batches()
 
     def put_beside(self, streaming: Side, table: pa.RecordBatch) -> TotalsBeside:
-        """Index a table that one side, a stream, is to meet."""
+        """Index a table for a stream on the other side to meet."""
         return TotalsBeside(self, streaming, table)
 
     def totals(self, left: pa.RecordBatch, right: pa.RecordBatch) -> State:
@@ -197,7 +197,7 @@ class TotalsState(JoinState):
         self.totals, self.changed = totals, changed
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """All groups are to be given out: nothing more will come."""
+        """Have all groups given out: nothing more will come."""
         self.changed = self.totals
         return iter(())
 
@@ -239,7 +239,7 @@ def _among(some: State, state: State) -> NDArray[np.bool_]:
 
 
 def _with_groups_of(state: State, change: State) -> State:
-    """All that is known of the groups in a change."""
+    """The totals of the groups that a change has."""
     if not change.keys:
         return state
     return state.take(np.flatnonzero(_among(state, change)))

@@ -67,7 +67,7 @@ class Held(Protocol):
         """The output that a chunk of the other side causes."""
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What is owed once all chunks have passed."""
+        """What comes out once all chunks have passed."""
 
 
 class Kind(Protocol):
@@ -82,7 +82,7 @@ class Kind(Protocol):
         """The columns of what it gives out."""
 
     def new_state(self, share: Share | None = None) -> JoinState:
-        """What is kept of two streams, and gives out what comes of them."""
+        """An empty state: what two streams, or a unit's share of them, will leave to be kept."""
 
     def join_tables(
         self, left: pa.RecordBatch, right: pa.RecordBatch
@@ -90,11 +90,11 @@ class Kind(Protocol):
         """The result for two whole tables, in batches of bounded size."""
 
     def put_beside(self, streaming: Side, table: pa.RecordBatch) -> Beside:
-        """Index a table that one side, a stream, is to meet."""
+        """Index a table for a stream on the other side to meet."""
 
 
 def compile_call(spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> Kind:
-    """The call that a spec is, of whichever kind; every mistake in it is reported here."""
+    """Compile a call of whichever kind; every mistake in it is reported here."""
     if spec.aggs is None:
         return compile_join(spec, left, right)
     from thetajoin.aggregate.totals import TotalsJoin
@@ -105,7 +105,7 @@ def compile_call(spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> Kind:
 def compile_join(
     spec: JoinSpec, left: pa.Schema, right: pa.Schema, segments: int = SEGMENTS
 ) -> CompiledJoin:
-    """The join or nearest match that a spec is, or whose matches its totals are of."""
+    """Compile the join or nearest match of a spec, or the one whose matches it adds up."""
     if spec.nearest is None:
         return CompiledJoin(spec, left, right, segments)
     from thetajoin.engine.nearest_join import NearestJoin
@@ -166,7 +166,7 @@ class CompiledJoin:
 
     @property
     def join(self) -> CompiledJoin:
-        """This itself, as one of the kinds of call."""
+        """The join itself, as for every kind of call."""
         return self
 
     @property
@@ -185,7 +185,7 @@ class CompiledJoin:
         yield from tables.join_tables(self, left, right)
 
     def put_beside(self, streaming: Side, table: pa.RecordBatch) -> Beside:
-        """Index a table that one side, a stream, is to meet."""
+        """Index a table for a stream on the other side to meet."""
         return tables.StaticJoin(self, streaming, table)
 
     def list_few(self, left: pa.RecordBatch, right: pa.RecordBatch) -> ListedPairs | None:
@@ -200,7 +200,7 @@ class CompiledJoin:
         pairs: bool = True,
         singles: tables.Singles = "none",
     ) -> Held:
-        """Hold rows of one side, for the other side's to pass by them."""
+        """Hold one side's rows while the other side's pass."""
         return tables.HeldJoin(self, held, rows, pairs=pairs, singles=singles)
 
     def spec_with_text(self) -> JoinSpec:
@@ -236,7 +236,7 @@ class CompiledJoin:
         return True
 
     def gives_unmatched(self, side: Side) -> bool:
-        """Whether rows of a side come out where they match nothing."""
+        """Whether unmatched rows of a side come out."""
         return self.spec.how != "semi" and preserves(self.spec.how, side)
 
     def needed(self, side: Side) -> list[str]:
@@ -247,7 +247,7 @@ class CompiledJoin:
         return [name for name in self.schemas[side].names if name in used]
 
     def named(self, side: Side) -> set[str]:
-        """Columns of a side that the matches depend on, those of its condition's idle parts too."""
+        """Columns of a side that the condition and the order name, decisive or not."""
         names = {*self.condition.given.columns(side), *self.needed(side)}
         if self.spec.order_by is not None:
             names.add(self.spec.order_by[SIDES.index(side)])
@@ -289,7 +289,7 @@ class CompiledJoin:
     def new_store(
         self, side: Side, index: str | None = None, parameters: Mapping[str, Any] | None = None
     ) -> Store:
-        """An empty store for one side's rows, under the index asked for or another."""
+        """An empty store for one side's rows, under the join's index or the one given."""
         window, options = self.window, self.options
         if index is None:
             index, parameters = options.index, options.index_options

@@ -72,7 +72,7 @@ class NearestJoin(CompiledJoin):
         return side == "r"
 
     def named(self, side: Side) -> set[str]:
-        """Columns of a side that the matches depend on."""
+        """Columns of a side that the condition and the order of ties name."""
         order_by = self.nearest.order_by
         return super().named(side) | ({order_by} if side == "r" and order_by is not None else set())
 
@@ -105,7 +105,7 @@ class NearestJoin(CompiledJoin):
         return NearestTable(self, table)
 
     def hold(self, held: Side, rows: pa.RecordBatch, **give: Any) -> HeldNearest:
-        """Hold left rows, for the right ones to pass by them."""
+        """Hold left rows while the right ones pass."""
         return HeldNearest(self, rows)
 
 

@@ -130,7 +130,7 @@ class Merge:
     """
 
     def __init__(self, parts: list[Block]) -> None:
-        """Begin. O(rows log rows), beside the caller."""
+        """Begin. O(rows log rows), on another thread."""
         self.parts = parts
         self.merged: Block | None = None
         self._process = os.getpid()
@@ -144,7 +144,7 @@ class Merge:
             self.merged = None
 
     def runs(self, *, wait: bool) -> bool:
-        """Whether it is still under way; with `wait` it is not, afterwards."""
+        """Whether it is still under way; with `wait`, it has ended on return."""
         if self._process != os.getpid():
             return False
         if wait:
@@ -274,7 +274,7 @@ class Store:
             self.head = None
 
     def _merge(self) -> None:
-        """Start the next merge, in the background or here and now."""
+        """Start the next merge in the background, or do it here."""
         if self._merging is not None:
             return
         while (due := self._due()) is not None:
@@ -329,11 +329,11 @@ class Store:
             (self.head,) = with_marks([self.head], marks)
 
     def settled_of(self, first: int, last: int) -> Flags:
-        """The marks of rows with these arrival numbers and those between."""
+        """The marks of the rows from one arrival number to another."""
         return np.concatenate([flags for flags, _ in self._marks(first, last)])
 
     def settle(self, first: int, last: int, flags: Flags) -> None:
-        """Set the marks of rows with these arrival numbers and those between."""
+        """Set the marks of the rows from one arrival number to another."""
         for mine, at in self._marks(first, last):
             mine[:] = flags[at : at + len(mine)]
 

@@ -47,7 +47,7 @@ S = TypeVar("S", bound=_Operator)
 
 
 class ForgottenError(Exception):
-    """A call that fails because of an earlier one, which `now` has forgotten."""
+    """A call fails because of an earlier one, which `now` no longer remembers."""
 
     def __init__(self, now: Any, cause: ThetaJoinError) -> None:
         super().__init__(str(cause))
@@ -313,7 +313,7 @@ class StreamJoin:
         return self._now.state
 
     def _open(self, left: pa.Schema, right: pa.Schema) -> _Now:
-        """The join as both schemas are known, with the output of what had to wait for that."""
+        """The join, now that both schemas are known, with the output of what waited."""
         state = compile_call(self._spec, left, right).new_state()
         state.keeps_late = self._spec.keep_late
         output: list[pa.RecordBatch] = []
@@ -447,7 +447,7 @@ class StreamJoin:
         return table
 
     def _finish_early(self) -> pa.Table:
-        """One side never came and its columns are unknown: fine unless unmatched rows need them."""
+        """Finish without one side's columns, which never came, if the output needs none."""
         early = self._now.early
         missing = "left" if self._now.schemas["left"] is None else "right"
         lefts = [batch for what, batch in early if what == "left"]

@@ -159,7 +159,7 @@ class StaticJoin:
         return Meeting(self._side, batch, self._blocks, flags=flags)
 
     def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The output that a batch of the stream causes: a batch is done when it has probed."""
+        """The output of a batch of the stream, which is done with once it has probed."""
         meeting, join = self.meeting(rows), self._join
         joiner = join.joiner.limit_width(self.table, meeting.batch.table)
         sink = Sink(joiner, wants_pairs=join.spec.how not in ("semi", "anti"))
@@ -226,7 +226,7 @@ class HeldJoin:
         yield from Sink(join.joiner, wants_pairs=False).take(meeting)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Held rows that matched, or that did not, as the join wants."""
+        """Held rows that matched, or those that did not, whichever are wanted."""
         if self._singles == "none":
             return
         wanted = self._matched if self._singles == "matched" else ~self._matched
@@ -239,7 +239,7 @@ MOST_REVERSED = 0.01
 
 @dataclass(frozen=True)
 class LookUp:
-    """A part of a condition to be carried out on its own: what is stored, and both sides' rows."""
+    """A part of a condition, carried out alone: which side is stored, and both sides' rows."""
 
     part: Part
     stored: Side
@@ -359,7 +359,7 @@ def _find_proper(rows: PartRows, overlap: Overlap, side: Side, op: str) -> NDArr
 
 
 def _view(view: View, key: int, asks: tuple[Ask, ...]) -> View:
-    """A view with one ordered key, and with whatever else it had but its ordered keys."""
+    """A view with this ordered key in place of its own ordered keys."""
     kept = [at for at, dim in enumerate(view.shape.dims) if dim.equal or dim.negate]
     return View(
         Shape((Dim(), *(view.shape.dims[at] for at in kept))),
@@ -369,7 +369,7 @@ def _view(view: View, key: int, asks: tuple[Ask, ...]) -> View:
 
 
 def _with_ask(view: View, key: int, ask: Ask) -> View:
-    """A view that asks one thing more of an ordered key."""
+    """A view with one more bound on an ordered key."""
     asks = list(view.asks)
     for at, (dim, stored) in enumerate(zip(view.shape.dims, view.stored, strict=True)):
         if stored == key and not dim.equal and not dim.negate:

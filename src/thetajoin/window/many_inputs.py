@@ -105,7 +105,7 @@ def between(
     names: Sequence[str],
     schemas: Mapping[str, pa.Schema],
 ) -> str:
-    """The window between a row that is there and the one that comes in, as a condition."""
+    """The window between a row of an earlier step and a new one, as a condition."""
     time = _time(window)
     for name in (left, right):
         if time not in schemas[name].names:
