@@ -6,7 +6,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.block import Block
 from thetajoin.engine.layout import Layout, take_columns
 from thetajoin.engine.parts import OTHER, Part, Side, View
-from thetajoin.engine.rows import KeyedBatch, PartRows
+from thetajoin.engine.rows import KeyedBatch, PartRows, cut_evenly
 from thetajoin.index.interval import Interval
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.probe import Probe
@@ -290,8 +289,7 @@ def _split(part: PartRows, pieces: int) -> list[PartRows]:
     pieces = min(pieces, len(part) // limits.sorted_probes)
     if pieces < 2:
         return [part] if len(part) else []
-    ends = [len(part) * i // pieces for i in range(pieces + 1)]
-    return [part.slice(a, b) for a, b in pairwise(ends) if a < b]
+    return [part.slice(a, b) for a, b in cut_evenly(len(part), pieces) if a < b]
 
 
 def _stream(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +17,7 @@ from thetajoin.engine.layout import How
 from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.neighbours import NearestFinder, Neighbours
 from thetajoin.engine.parts import NearKey, Part, Side, compile_parts
-from thetajoin.engine.rows import Clock, KeyedBatch, make_batch, rank_values
+from thetajoin.engine.rows import Clock, KeyedBatch, cut_evenly, make_batch, rank_values
 from thetajoin.engine.state import JoinState, mapper_of
 from thetajoin.engine.step import Share, Step
 from thetajoin.engine.tables import refuse_count_window
@@ -139,9 +138,8 @@ class NearestTable:
         threads = min(self._join.joiner.threads, rows.num_rows // limits.sorted_probes)
         if threads < 2:
             return iter([self._find_matches(rows)])
-        cuts = [rows.num_rows * at // threads for at in range(threads + 1)]
+        pieces = [rows.slice(a, b - a) for a, b in cut_evenly(rows.num_rows, threads)]
         with ThreadPoolExecutor(threads) as pool:
-            pieces = [rows.slice(a, b - a) for a, b in pairwise(cuts)]
             return iter(list(pool.map(self._find_matches, pieces)))
 
     def _find_matches(self, left: pa.RecordBatch) -> pa.RecordBatch:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from thetajoin.engine.joiner import filter_pairs, make_probe
 from thetajoin.engine.layout import Positions
 from thetajoin.engine.nearest import Nearest
 from thetajoin.engine.parts import View
-from thetajoin.engine.rows import KeyedBatch, PartRows, rank_values
+from thetajoin.engine.rows import KeyedBatch, PartRows, cut_evenly, rank_values
 from thetajoin.index.nearest import nearest_rows
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.sorted_rows import concat_keys
@@ -124,10 +123,9 @@ class NearestFinder:
         count = min(self._threads, len(batch) // limits.sorted_probes)
         if count < 2:
             return [batch]
-        cuts = [len(batch) * i // count for i in range(count + 1)]
         return [
             KeyedBatch(batch.table, tuple(_between(part, a, b) for part in batch.parts))
-            for a, b in pairwise(cuts)
+            for a, b in cut_evenly(len(batch), count)
         ]
 
     def _find(self, batch: KeyedBatch) -> Neighbours:

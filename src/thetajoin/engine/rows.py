@@ -7,6 +7,7 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -287,6 +288,15 @@ Rows32 = NDArray[np.int32]
 
 # Some rows take their order from that of all rows if all are at most this many times as many.
 SHARED_ORDER = 4
+
+
+def cut_evenly(rows: int, pieces: int) -> list[tuple[int, int]]:
+    """Where about equal pieces of so many rows begin and end.
+
+    >>> cut_evenly(5, 2)
+    [(0, 2), (2, 5)]
+    """
+    return list(pairwise(rows * at // pieces for at in range(pieces + 1)))
 
 
 @dataclass(frozen=True)
