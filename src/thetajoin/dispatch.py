@@ -93,7 +93,7 @@ def _take_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def more_pairs_than(left: Any, right: Any, spec: JoinSpec, most: float) -> Size | None:
-    """How many rows a join has, if there are more than `most` and that can be told beforehand."""
+    """How many rows a join has, if there are more than `most` and that is known beforehand."""
     batches = take_both_in(left, right, spec)
     join = CompiledJoin(spec, *(batch.schema for batch in batches))
     return _count_if_large(spec, join, *batches, most)

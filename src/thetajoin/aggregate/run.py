@@ -369,7 +369,7 @@ def _turn_sight(block: Block, see: See | None, rows: int) -> See | None:
     """What a block's rows may see of new rows, from what these may see of the block.
 
     Later rows see later ones: both bounds never go down, so a stored row is seen by a range. New
-    rows that are told apart from themselves have numbers without gaps.
+    rows that must not meet themselves have numbers without gaps.
     """
     if see is None or not rows:
         return None

@@ -85,7 +85,7 @@ class Segment:
     ) -> Int64 | Refused:
         """Add each probe's matches to the state's group ``codes``; how many there were of each.
 
-        The row with the arrival number `apart` is none of a probe's matches.
+        The row with the arrival number `apart` is not counted as a probe's match.
         """
         made = self._remember("plane", lambda: self._plane(spec))
         if isinstance(made, Refused):

@@ -249,7 +249,7 @@ def take_columns(
     """The rows of every column; row numbers are known to be in range.
 
     With `or_null` a row number of -1 stands for NULL. `alike` has columns that are known already,
-    but for these NULLs.
+    except for these NULLs.
     """
     missing = rows < 0 if or_null else None
     if missing is not None and not missing.any():

@@ -153,7 +153,7 @@ def fitting(
 
     advice: what to do instead. copies: how often the whole result is in memory at the end.
     too_large: the number of rows, where there are more than fit; None where there are not, or
-    where that cannot be told.
+    where nobody can say.
     """
     taken = rows = 0
     next_look: float = limits.large_result

@@ -31,7 +31,7 @@ NO_WINDOW = (
 
 @dataclass(frozen=True)
 class JoinSpec:
-    """A call but for its inputs: made by the API, and handed down unchanged.
+    """Everything about a call except its inputs: made by the API, handed down unchanged.
 
     group_by, aggs: where totals of the matches are asked for, and not the matches. window: None
     where none was given. options: as given; an engine takes those that are its own.

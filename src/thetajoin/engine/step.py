@@ -233,7 +233,7 @@ class Share:
 
         The ranges are cut anew for each micro-batch, from both sides' rows together, so that the
         units are given about as many rows to store and to look for whatever comes. Rows without a
-        key, and all of them where there is none to cut, are shared by their position.
+        key, and all rows where no key can be cut, are shared by their position.
         """
         batch = batches[side]
         mask = np.zeros(len(batch), np.bool_)

@@ -93,7 +93,7 @@ def pair_window(window: TimeWindow, left: str, right: str, names: Sequence[str])
     if window.length is not None:
         return TimeWindow(window.length, time=columns)
     ends = window.before or 0, window.after or 0
-    # The window is told from the input that was given first.
+    # The window is seen from the input that was given first.
     before, after = ends if names.index(left) < names.index(right) else ends[::-1]
     return TimeWindow(before=before, after=after, time=columns)
 
