@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
+import numpy as np
 import pytest
 
 from thetajoin.spark.unit_keys import MODULUS, UNIT_KEYS, spark_hash
@@ -14,6 +16,11 @@ def test_unit_lands_in_the_partition_of_its_number(partitions: int) -> None:
     placed = [spark_hash(key) % partitions for key in UNIT_KEYS]
     assert placed == [unit % partitions for unit in range(len(UNIT_KEYS))]
     assert MODULUS % partitions == 0
+
+
+def test_the_keys_are_those_of_kept_checkpoints() -> None:
+    assert len(UNIT_KEYS) == 1024
+    assert zlib.crc32(np.array(UNIT_KEYS, "<i8").tobytes()) == 2993479406
 
 
 @pytest.mark.spark
