@@ -364,16 +364,17 @@ def _cells(join: CompiledJoin) -> Routing | str:
 
 
 def _why_one_copy(join: CompiledJoin) -> str:
+    """Why no row's copies can be told by one key of it."""
+    return _why_no_copies(join) or ("the condition has alternatives" * (len(join.parts) != 1))
+
+
+def _why_no_copies(join: CompiledJoin) -> str:
     """Why a row cannot be sent to several units, each a join of its own."""
     if isinstance(join.window, CountWindow):
         return "under a CountWindow every unit must see every row"
     if join.spec.self_join:
         return "a row of a self-join has two roles"
-    if join.keeps == "full":
-        return "in a full join the rows of both sides must be in one place"
-    if len(join.parts) != 1:
-        return "the condition has alternatives"
-    return ""
+    return "in a full join the rows of both sides must be in one place" * (join.keeps == "full")
 
 
 def _width(band: Band) -> tuple[float, bool]:
@@ -394,10 +395,5 @@ def grows(join: CompiledJoin, part: Part, point: Side, dim: int) -> bool:
 
 
 def _matrix(join: CompiledJoin, units: int) -> Routing | str:
-    if isinstance(join.window, CountWindow):
-        return "under a CountWindow every unit must see every row"
-    if join.spec.self_join:
-        return "a row of a self-join has two roles"
-    if join.keeps == "full":
-        return "in a full join the rows of both sides must be in one place"
-    return Routing("matrix", grid=grid_of(units, preserved_side(join.keeps)))
+    single = preserved_side(join.keeps)
+    return _why_no_copies(join) or Routing("matrix", grid=grid_of(units, single))
