@@ -176,14 +176,14 @@ class Cluster:
 
     def run(self, left: pa.Table, right: pa.Table) -> dict[str, Any]:
         """One micro-batch: seconds of packing, and of each unit with the rows it was sent."""
-        from thetajoin.spark.exchange import pack as packer
+        from thetajoin.spark.exchange import route_to_units
         from thetajoin.spark.unit import METRICS
         from thetajoin.spark.unit_keys import UNIT_KEYS
 
         blobs: dict[int, list[tuple[int, bytes]]] = {key: [] for key in UNIT_KEYS[: self.places]}
         packing = time.process_time()
         for side, table in enumerate((left, right)):
-            pack = packer(side, self.spec)
+            pack = route_to_units(side, self.spec)
             for part in _parts(table, INPUTS):
                 for sent in pack(part):
                     for key, of, blob in zip(*(c.to_pylist() for c in sent.columns), strict=True):

@@ -22,7 +22,7 @@ from simulation.disk import Killed, damage, files_below
 from simulation.store import Handle, Version
 from simulation.world import Host, World
 from thetajoin.planner.routing import Routing
-from thetajoin.spark.exchange import pack as packer
+from thetajoin.spark.exchange import route_to_units
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS, UNIT_OF
 from thetajoin.spark.unit_spec import UnitSpec
@@ -97,7 +97,7 @@ class Done:
 
 def pack(side: int, spec: UnitSpec, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One input partition through the packing stage."""
-    return packer(side, spec)(batches)
+    return route_to_units(side, spec)(batches)
 
 
 class Cluster:

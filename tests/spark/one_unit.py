@@ -20,7 +20,7 @@ from spark.harness import EPOCH, LEFT, RIGHT, at
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 from thetajoin.engine.spec import JoinSpec
-from thetajoin.spark.exchange import pack as packer
+from thetajoin.spark.exchange import route_to_units
 from thetajoin.spark.unit import METRICS, JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
 from thetajoin.spark.unit_spec import UnitSpec
@@ -94,7 +94,7 @@ def blobs(push: naive.Push, spec: UnitSpec | None = None) -> pd.DataFrame:
     spec = make_spec(tj.FullHistory()) if spec is None else spec
     for side, (rows, schema) in enumerate(((push.left, LEFT), (push.right, RIGHT))):
         batches = pa.Table.from_pylist(list(rows), schema).to_batches()
-        made += [part.to_pandas() for part in packer(side, spec)(batches)]
+        made += [part.to_pandas() for part in route_to_units(side, spec)(batches)]
     empty = pd.DataFrame({"unit": [], "side": [], "blob": []})
     return pd.concat(made) if made else empty
 

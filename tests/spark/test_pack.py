@@ -17,8 +17,7 @@ from spark.one_unit import (
     make_tester,
 )
 from thetajoin.errors import DataError
-from thetajoin.spark.exchange import distinct_keys, unpack_ordered
-from thetajoin.spark.exchange import pack as packer
+from thetajoin.spark.exchange import distinct_keys, route_to_units, unpack_ordered
 from thetajoin.spark.unit import METRICS
 from thetajoin.spark.unit_keys import UNIT_KEYS
 
@@ -75,7 +74,7 @@ def test_units_agree_on_the_order_of_rows_that_are_alike(how: str, window: Any) 
             part.to_pandas()
             for side in (0, 1)
             for start in range(0, len(rows), 8)
-            for part in packer(side, replace(spec, units=1))(
+            for part in route_to_units(side, replace(spec, units=1))(
                 pa.Table.from_pylist(rows[start : start + 8], ALIKE).to_batches()
             )
         ]
@@ -108,7 +107,7 @@ def test_blobs_are_bounded(set_limits: Any) -> None:
     set_limits(blob_bytes=1 << 14)
     texts = ["x" * 1000] * 100 + ["y" * 40_000]
     batch = pa.record_batch({"a": range(len(texts)), "t": texts})
-    pack = packer(0, make_spec(tj.FullHistory(), units=2))
+    pack = route_to_units(0, make_spec(tj.FullHistory(), units=2))
     made = [row for part in pack([batch, batch]) for row in part.to_pylist()]
     sizes = [len(row["blob"]) for row in made]
     assert all(size < 2 << 14 for size in sizes if size < 40_000)
@@ -134,7 +133,7 @@ def packed_blobs(values: list[pa.Array]) -> tuple[list[bytes], pa.Schema]:
     made = [
         row
         for batch in batches
-        for part in packer(0, make_spec(tj.FullHistory()))([batch])
+        for part in route_to_units(0, make_spec(tj.FullHistory()))([batch])
         for row in part.to_pylist()
     ]
     return [row["blob"] for row in made], batches[0].schema
@@ -162,4 +161,4 @@ def test_rows_that_a_column_cannot_order_are_in_one_order_all_the_same(keys: pa.
 
 def test_few_rows_of_many_batches_travel_together() -> None:
     batch = pa.record_batch({"a": [1, 2]})
-    assert len(list(packer(0, make_spec(tj.FullHistory()))([batch] * 5))) == 1
+    assert len(list(route_to_units(0, make_spec(tj.FullHistory()))([batch] * 5))) == 1

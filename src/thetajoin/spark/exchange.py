@@ -56,7 +56,7 @@ TOO_LARGE = (
 )
 
 
-def pack(side: int, spec: UnitSpec) -> Task:
+def route_to_units(side: int, spec: UnitSpec) -> Task:
     """A task that sends each unit of a streaming join the rows it needs.
 
     Every task that has rows sends every unit something, if only a blob without rows: so all units

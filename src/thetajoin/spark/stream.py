@@ -31,7 +31,7 @@ from thetajoin.engine.compiled import compile_join as compile_schemas
 from thetajoin.engine.spec import JoinSpec, check_window
 from thetajoin.errors import OptionError, SchemaError, SnapshotError, WindowError, warn_user
 from thetajoin.planner.routing import DEFAULT_UNITS, Routing, check_units, choose_route
-from thetajoin.spark.exchange import BLOBS, pack
+from thetajoin.spark.exchange import BLOBS, route_to_units
 from thetajoin.spark.late import check_bucket, check_late, check_place, filesystem
 from thetajoin.spark.processor import UnitProcessor
 from thetajoin.spark.session import PROVIDER, ROCKSDB
@@ -187,7 +187,7 @@ def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: Stru
 
 def pack_side(df: Any, side: int, spec: UnitSpec) -> Any:
     """A side's rows as blobs, a row for each unit."""
-    return map_batches(name_by_position(df), pack(side, spec), BLOBS)
+    return map_batches(name_by_position(df), route_to_units(side, spec), BLOBS)
 
 
 def repeated_columns(join: CompiledJoin, output: StructType) -> tuple[tuple[int, int], ...]:
