@@ -134,6 +134,8 @@ class HashRoute:
         alone = np.flatnonzero(~matchable).astype(np.int32)
         if alone.size and self.lone:
             found[alone] = units_of(_whole_rows(rows, alone), self.units)
+        if not self.hot and (self.lone or not alone.size) and not (self_join and side == "r"):
+            return Copies.single(found)
         spread, cold = self._spread(rows, side, parts, hashes, matchable)
         if self_join and side == "r":
             cold[:] = False

@@ -72,7 +72,7 @@ def route_to_units(side: int, spec: UnitSpec) -> Task:
                     yield _batch_of([(key, side)], blob)
             return
         for group in _groups(batches):
-            yield from send(_to_units(group, side, spec))
+            yield from send(_to_units(group, side, spec), small=True)
 
     return run
 
@@ -163,13 +163,16 @@ def _take(rows: pa.RecordBatch, chosen: NDArray[np.int32]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(take_columns(rows, chosen), schema=rows.schema)
 
 
-def send(messages: Iterable[Message]) -> Iterator[pa.RecordBatch]:
-    """Messages as `BLOBS` has them, in batches that are worth Spark's while."""
+def send(messages: Iterable[Message], *, small: bool = False) -> Iterator[pa.RecordBatch]:
+    """Messages as `BLOBS` has them, in batches that are worth Spark's while.
+
+    small: each message is known to fit into a blob, and is not measured again.
+    """
     heads: list[tuple[int, int]] = []
     blobs: list[pa.Buffer] = []
     size = 0
     for unit, side, rows in messages:
-        for blob in to_blobs(rows):
+        for blob in [to_ipc(rows)] if small else to_blobs(rows):
             heads.append((unit, side))
             blobs.append(blob)
             size += blob.size
