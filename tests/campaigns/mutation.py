@@ -52,7 +52,7 @@ PARTS: dict[str, frozenset[str]] = {
     "routes/copies.py": frozenset(),
     "index/interval.py": frozenset(),
     "index/probe.py": frozenset({"order", "rising"}),
-    "spark/unit.py": frozenset({"_metrics_frame", "metrics", "frame", "coalesced"}),
+    "spark/unit.py": frozenset({"_metrics_frame", "metrics", "to_frame", "coalesce"}),
     "spark/exchange.py": frozenset(),
 }
 # The tests that concern them. Those that start a Spark session are left out: no fork can use it.

@@ -208,7 +208,7 @@ def test_a_cell_of_more_than_one_table_of_held_rows(set_limits: Any) -> None:
     set_limits(blob_bytes=200, held_bytes=300)
     batch = pa.record_batch({"k": list(range(30)), "s": ["x" * 40] * 30})
     spec = JoinSpec("l.k < r.k AND l.k + 3 >= r.k", "left")
-    task = cell.joiner(
+    task = cell.join_cell(
         UnitSpec.of(spec, batch.schema, batch.schema), cell.CellJob("l", True, "unmatched")
     )
     routed = list(send([(0, 0, batch), (0, 1, batch)]))
