@@ -32,7 +32,6 @@ class Limits:
     able_share: with more than this share of the rows able to match, all of them probe.
     smallest_class: segments with fewer rows are one size class and merge with each other.
     block_ns: nanoseconds to look at the extremes of 64 rows, for the choice of an emitter.
-    waiting_rows: rows that SQL's DISTINCT and LIMIT gather before they look at them.
     large_result: bytes of a result from which on it is asked whether it will fit into memory.
     blob_bytes: rows travel between Spark's tasks, and lie in its state store, in blobs of at most
         so many bytes. Spark has several copies of each in memory at once.
@@ -56,7 +55,6 @@ class Limits:
     able_share: float = 0.9
     smallest_class: int = 4096
     block_ns: float = 1.2
-    waiting_rows: int = 1 << 17
     large_result: int = 64 << 20
     blob_bytes: int = 8 << 20
     segment_bytes: int = 256 << 20

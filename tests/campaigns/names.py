@@ -9,6 +9,7 @@ CAMPAIGNS = Suite(
     "python -m tests.campaigns",
     {
         "fuzz": "campaigns.fuzz",
+        "queries": "campaigns.queries",
         "simulate": "campaigns.simulate",
         "interrupts": "campaigns.interrupts",
         "sequences": "campaigns.sequences",
@@ -18,5 +19,5 @@ CAMPAIGNS = Suite(
         "upgrade": "campaigns.upgrade",
     },
     linux_only=("faults", "mutation", "soak"),
-    faults=("wrong", "lost", "duplicate"),
+    faults=("wrong", "lost", "duplicate", "raw_errors"),
 )

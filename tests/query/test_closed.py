@@ -72,12 +72,10 @@ def test_a_table_may_be_called_files():
 
 def test_the_engine_itself_is_closed():
     """Should a function be missing from our list, DuckDB refuses it."""
-    pytest.importorskip("duckdb")
-    from thetajoin.predicate.parse import Source
-    from thetajoin.query.beyond import BeyondError
-    from thetajoin.query.on_duckdb import DuckDB
+    duckdb = pytest.importorskip("duckdb")
+    from thetajoin.query.on_duckdb import connect
 
-    engine = DuckDB(Source("SELECT 1"), BeyondError("no DuckDB"))
+    connection = connect(1)
     for statement in (
         "SELECT * FROM read_text('/etc/hostname')",
         "SELECT * FROM '/etc/passwd'",
@@ -86,5 +84,5 @@ def test_the_engine_itself_is_closed():
         "SET enable_external_access = true",
         "COPY (SELECT 1) TO '/tmp/x'",
     ):
-        with pytest.raises(engine._duckdb.Error):
-            engine._con.execute(statement).fetchall()
+        with pytest.raises(duckdb.Error):
+            connection.execute(statement).fetchall()

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import naive
 import thetajoin as tj
 from strategies import examples, left_rows, left_table, right_rows, right_table
-from thetajoin.limits import changed
-from thetajoin.query import call
+from thetajoin.query import join
 from thetajoin.query.run import compile_query
 
 ROWS = 60_000  # a side; more than a billion pairs
@@ -27,7 +26,7 @@ T, U = pa.table({"x": X}), pa.table({"y": X[::-1].copy()})
 def taken(monkeypatch):
     """How many batches of a join were taken; far too many are an error, not the end of memory."""
     counts = Counter()
-    open_join = call.open_join
+    open_join = join.open_join
 
     def watched(*args, **arguments):
         schema, batches = open_join(*args, **arguments)
@@ -40,7 +39,7 @@ def taken(monkeypatch):
 
         return schema, counted()
 
-    monkeypatch.setattr(call, "open_join", watched)
+    monkeypatch.setattr(join, "open_join", watched)
     return counts
 
 
@@ -95,12 +94,17 @@ def test_clauses_batch_by_batch(left, right, clauses, waiting):
     whole = compile_query(query, {"t1": left_table(left), "t2": right_table(right)})
     assert Counter(_rows(whole.table())) == rows
     part = compile_query(query + cut, {"t1": left_table(left), "t2": right_table(right)})
-    schema, _ = part.open()
-    # The same rows in batches of one, as a join may give them.
-    found = tj.join(part.left.table, part.right.table, part.arguments["on"])
-    ones = found.to_batches(max_chunksize=1)
-    with changed(waiting_rows=waiting):
-        made = pa.Table.from_batches(part.after.batches(ones, found.schema), schema)
+    open_join = join.open_join
+
+    def in_pieces(*args):
+        """The same rows in batches of few, as a join may give them."""
+        schema, batches = open_join(*args)
+        table = pa.Table.from_batches(batches, schema)
+        return schema, iter(table.to_batches(max_chunksize=waiting))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(join, "open_join", in_pieces)
+        made = part.table()
     end = None if limit is None else offset + limit
     if order:
         assert _rows(made) == _rows(whole.table())[offset:end]

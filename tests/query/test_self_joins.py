@@ -76,7 +76,8 @@ def test_the_papers_second_query():
     assert pairs(tj.sql(query, trips=trips)) == pairs(want)
     counted = f"SELECT count(*) AS n {where} {window}"
     assert tj.sql(counted, trips=trips).to_pydict() == {"n": [want.num_rows]}
-    assert compile_query(counted, {"trips": trips}).self_join
+    (join,) = compile_query(counted, {"trips": trips}).joins.values()
+    assert join.spec.self_join
     assert tj.sql(f"{query} LIMIT 5", trips=trips).num_rows == 5
     ordinary = tj.join(trips, trips, on)
     assert tj.sql(f"SELECT count(*) AS n {where}", trips=trips).to_pydict() == {

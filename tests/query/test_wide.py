@@ -14,7 +14,6 @@ import thetajoin as tj
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.query.on_duckdb import _MACRO, to_duckdb
 from thetajoin.query.run import compile_query
-from thetajoin.query.wide import WideCall
 
 HOWS = ("", "LEFT", "RIGHT", "FULL")
 # {op} is any comparison of order, {how} a word before JOIN.
@@ -137,18 +136,17 @@ def run(query, **more):
 )  # fmt: skip
 def test_pairs_are_listed_only_where_they_must_be(query, pairs):
     call = compile_query(query, {"R": R, "S": S})
-    assert isinstance(call, WideCall)
-    (join,) = call.joins
-    assert join.aggregated is not pairs
+    (join,) = call.joins.values()
+    assert join.totals is not pairs
 
 
 def test_only_the_columns_that_matter_are_joined():
     wide = R.append_column("big", pa.array(["y" * 100] * 3))
     call = compile_query("SELECT median(a1) AS m FROM R, S WHERE a1 > b1 AND b2 > 10",
                          {"R": wide, "S": S})  # fmt: skip
-    (join,) = call.joins
+    (join,) = call.joins.values()
     assert join.left.table.schema.names == ["a1"]
-    assert [name for name, _ in join.after.outputs] == ["a1"]
+    assert list(join.columns) == ["a1"]
 
 
 @pytest.mark.parametrize(
@@ -303,16 +301,12 @@ def test_without_duckdb(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    assert run("SELECT count(*) FROM R JOIN S ON a1 > b1") == [(6,)]
-    assert run("SELECT a1 FROM R WHERE a1 > 4 ORDER BY 1 DESC") == [(9,), (5,)]
-    for query, what in [
-        ("WITH q AS (SELECT 1) SELECT a1 FROM R", "WITH needs DuckDB.* at position 1"),
-        ("SELECT median(a1) FROM R, S WHERE a1 > b1", "function 'median' needs DuckDB"),
-        ("SELECT a1 FROM R UNION SELECT b1 FROM S", "UNION needs DuckDB"),
-        ("SELECT a1 FROM R, S", "nothing joins"),
-        ("SELECT count(*) FROM R LEFT JOIN S ON a1 > b1", "LEFT JOIN needs DuckDB"),
-    ]:
-        with pytest.raises(tj.ThetaJoinError, match=what) as caught:
+    for query in (
+        "SELECT count(*) FROM R JOIN S ON a1 > b1",
+        "SELECT a1, b1 FROM R JOIN S ON a1 > b1",
+        "SELECT a1 FROM R WHERE a1 > 4 ORDER BY 1 DESC",
+    ):
+        with pytest.raises(tj.ThetaJoinError, match="needs DuckDB, which is not") as caught:
             run(query)
         assert str(caught.value).endswith("pip install 'thetajoin[sql]'")
         assert "\n" not in str(caught.value)

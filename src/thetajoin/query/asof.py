@@ -1,4 +1,4 @@
-"""As-of joins: the one comparison that says what is nearest, among a join's conditions."""
+"""As-of joins and NEAREST BY: what says which rows are nearest, among a join's conditions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Literal
 
 from sqlglot import exp
 
+from thetajoin.engine.nearest import Nearest
 from thetajoin.errors import ConditionError
+from thetajoin.predicate.parse import Source
 from thetajoin.predicate.render import backquoted
-from thetajoin.query.columns import Columns
-from thetajoin.query.tree import TableRef, conjuncts
+from thetajoin.query.names import Frame, at_of, columns_of, unparenthesised
 
 Order = Literal[">", ">=", "<", "<="]
 # Comparisons that a key may be in, and how they read from the other side.
@@ -20,7 +21,6 @@ _ORDERED: dict[type[exp.Expr], tuple[Order, Order]] = {
     exp.LT: ("<", ">"),
     exp.LTE: ("<=", ">="),
 }
-_NOT_BEFORE = "is the table that is joined: USING names columns that those before it have, too"
 _FORM = "write it like ON a.k = b.k AND a.ts >= b.ts"
 
 
@@ -29,84 +29,119 @@ class AsOf:
     """What an as-of join goes by: the greatest right key up to the left one, or the least from it.
 
     left, op, right: the comparison that says so, turned to have the table's own operand on the
-    right. rest: what else a pair must satisfy.
+    right; without an op it is the `k` nearest on either side. rest: what else a pair must satisfy.
+    general: instead of keys, what the engine ranks all pairs by.
     """
 
     left: exp.Expr
-    op: Order
+    op: Order | None
     right: exp.Expr
     rest: list[exp.Expr]
+    k: int = 1
+    general: exp.Expr | None = None
+    descending: bool = False
 
     @property
-    def direction(self) -> Literal["backward", "forward"]:
-        """Where the nearest row is looked for, from the left row."""
-        return "backward" if self.op in (">", ">=") else "forward"
+    def operands(self) -> list[exp.Expr]:
+        """The expressions that it goes by."""
+        return [self.left, self.right] if self.general is None else [self.general]
 
-    def compared(self, left: str, right: str) -> str:
+    def compared(self, left: str, right: str) -> str | None:
         """The comparison between the columns of these names, as a condition."""
+        if self.op is None:
+            return None
         return f"l.{backquoted(left)} {self.op} r.{backquoted(right)}"
 
+    def spec(self, key: tuple[str, str], order_by: str | None) -> Nearest:
+        """The same for the API."""
+        if self.op is None:
+            return Nearest(key, "nearest", k=self.k, order_by=order_by)
+        direction: Literal["backward", "forward"] = (
+            "backward" if self.op in (">", ">=") else "forward"
+        )
+        return Nearest(key, direction, order_by=order_by)
 
-def read_asof(ref: TableRef, scope: Columns) -> AsOf:
-    """The as-of join of a table with those before it, of which `scope` has the columns.
+
+def read_asof(
+    source: Source, frame: Frame, at: int, on: list[exp.Expr], match: exp.Expr | None
+) -> AsOf:
+    """The as-of join of the table at a place with those before it.
 
     In DuckDB's spelling the key is the comparison in ON that is neither `=` nor `!=`, or the last
-    column of USING; in Snowflake's it is MATCH_CONDITION, and ON may say anything.
+    column of USING; in Spark's it is MATCH_CONDITION, and ON may say anything.
     """
-    alias = ref.alias.lower()
-    conditions = _using(ref, scope) if ref.using else conjuncts(ref.on)
-    if ref.match is not None:
-        match = ref.match.unnest()
-        if not _is_key(match, scope, alias):
-            raise scope.source.error(
-                f"MATCH_CONDITION is one comparison of {ref.alias!r} with the tables before it",
+    name = frame.items[at].node.alias_or_name
+    if match is not None:
+        match = unparenthesised(match)
+        if not _is_key(match, frame, at):
+            raise source.error(
+                f"MATCH_CONDITION is one comparison of {name!r} with the tables before it",
                 match,
                 "write it like MATCH_CONDITION (a.ts >= b.ts)",
             )
-        return _of(match, scope, alias, conditions)
-    keys = [tree for tree in conditions if _is_key(tree, scope, alias)]
-    if len(keys) != 1:
-        raise _not_one(ref, scope, keys)
-    return _of(keys[0], scope, alias, [tree for tree in conditions if tree is not keys[0]])
+        return _of(match, frame, at, on)
+    keys = [tree for tree in on if _is_key(tree, frame, at)]
+    # A second bound on the same columns is how far away the nearest row may be.
+    others = [tree for tree in keys[1:] if _columns(tree, frame) != _columns(keys[0], frame)]
+    if not keys or others:
+        raise _not_one(source, frame, name, at, [*keys[:1], *others])
+    return _of(keys[0], frame, at, [tree for tree in on if tree is not keys[0]])
 
 
-def _of(key: exp.Expr, scope: Columns, alias: str, rest: list[exp.Expr]) -> AsOf:
+def read_nearest(frame: Frame, at: int, k: int, what: str, tree: exp.Expr) -> AsOf:
+    """The join of NEAREST k BY DISTANCE or SIMILARITY of what stands at a place."""
+    inner, similar = unparenthesised(tree), what == "SIMILARITY"
+    if similar and isinstance(inner, exp.Neg):
+        inner, similar = unparenthesised(inner.this), False
+    if not similar and isinstance(inner, exp.Anonymous) and inner.name.lower() == "abs":
+        difference = unparenthesised(inner.expressions[0]) if len(inner.expressions) == 1 else None
+        if isinstance(difference, exp.Sub):
+            one, other = difference.this, difference.expression
+            if _is_between(one, other, frame, at):
+                one, other = (other, one) if at in _places(one, frame) else (one, other)
+                return AsOf(one, None, other, [], k)
+    return AsOf(tree, None, tree, [], k, tree, what == "SIMILARITY")
+
+
+def _of(key: exp.Expr, frame: Frame, at: int, rest: list[exp.Expr]) -> AsOf:
     op, mirrored = _ORDERED[type(key)]
-    if scope.tables(key.this) == {alias}:
+    if at in _places(key.this, frame):
         return AsOf(key.expression, mirrored, key.this, rest)
     return AsOf(key.this, op, key.expression, rest)
 
 
-def _is_key(tree: exp.Expr, scope: Columns, alias: str) -> bool:
+def _is_key(tree: exp.Expr, frame: Frame, at: int) -> bool:
     """Whether a condition is an order between a table and those before it."""
-    if type(tree) not in _ORDERED:
+    return type(tree) in _ORDERED and _is_between(tree.this, tree.expression, frame, at)
+
+
+def _is_between(one: exp.Expr, other: exp.Expr, frame: Frame, at: int) -> bool:
+    """Whether one of two expressions is about a table, and the other about those before it."""
+    if one.find(exp.Query, exp.Window) or other.find(exp.Query, exp.Window):
         return False
-    mine, other = scope.tables(tree.this), scope.tables(tree.expression)
-    if mine != {alias}:
-        mine, other = other, mine
-    return mine == {alias} and bool(other) and alias not in other
+    mine, rest = _places(one, frame), _places(other, frame)
+    if mine != {at}:
+        mine, rest = rest, mine
+    return mine == {at} and bool(rest) and at not in rest
 
 
-def _not_one(ref: TableRef, scope: Columns, keys: list[exp.Expr]) -> ConditionError:
+def _places(tree: exp.Expr, frame: Frame) -> set[int]:
+    return {found[0] for found in _columns(tree, frame)}
+
+
+def _columns(tree: exp.Expr, frame: Frame) -> set[tuple[int, str]]:
+    found = map(at_of, columns_of(exp.Paren(this=tree.copy()), frame))
+    return {(at.item, at.name) for at in found if at is not None}
+
+
+def _not_one(
+    source: Source, frame: Frame, name: str, at: int, keys: list[exp.Expr]
+) -> ConditionError:
     if keys:
-        return scope.source.error(
-            f"ASOF JOIN {ref.alias} has {len(keys)} comparisons of order, and goes by one",
+        return source.error(
+            f"ASOF JOIN {name} has {len(keys)} comparisons of order, and goes by one",
             keys[1],
             "name it in MATCH_CONDITION (a.ts >= b.ts) before ON",
         )
-    problem = f"ASOF JOIN {ref.alias} needs a comparison with <, <=, > or >= that says what is near"
-    return scope.source.error_at(r"\basof\b.*?\bjoin\b", problem, _FORM)
-
-
-def _using(ref: TableRef, scope: Columns) -> list[exp.Expr]:
-    """The conditions that USING stands for; without MATCH_CONDITION the last is the key."""
-    alias = ref.alias.lower()
-    before = scope.hiding({**scope.hidden, alias: _NOT_BEFORE})
-    found: list[exp.Expr] = []
-    for at, name in enumerate(ref.using, 1):
-        owner, real = before.of(exp.Column(this=name.copy()))
-        left = exp.column(real, owner, quoted=True)
-        right = exp.Column(this=name.copy(), table=exp.to_identifier(alias, quoted=True))
-        last = at == len(ref.using) and ref.match is None
-        found.append((exp.GTE if last else exp.EQ)(this=left, expression=right))
-    return found
+    problem = f"ASOF JOIN {name} needs a comparison with <, <=, > or >= that says what is near"
+    return source.error_at(r"\basof\b.*?\bjoin\b", problem, _FORM)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
+import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from sqlglot import exp
 
+from thetajoin.batch.dtypes import mark_of
 from thetajoin.engine.machine import available_cores, fitting
 from thetajoin.errors import (
     ConditionError,
@@ -21,12 +26,13 @@ from thetajoin.errors import (
     one_line,
 )
 from thetajoin.predicate.parse import Source
-from thetajoin.query.beyond import BeyondError
-from thetajoin.query.call import SMALLER, LastCall
+from thetajoin.query.join import SMALLER, Join
 
 if TYPE_CHECKING:
     from sqlglot.dialects.dialect import Dialect
 
+INSTALL = "pip install 'thetajoin[sql]'"
+_UNSORTED = "add a LIMIT, or leave ORDER BY out"
 _NONZERO = "thetajoin_nonzero"
 # Spark's division by zero is an error, and so is ours; DuckDB's is infinity, or NULL.
 _MACRO = (
@@ -45,71 +51,162 @@ _CLOSED = {
 }
 
 
-class DuckDB:
-    """A database in memory for one query."""
-
-    def __init__(self, source: Source, missing: BeyondError) -> None:
-        try:
-            import duckdb
-        except ImportError:
-            raise missing from None
-        self._duckdb: Any = duckdb
-        self._source = source
-        self._streams: list[Stream] = []
-        self._con = duckdb.connect(
-            ":memory:", config={**_CLOSED, "threads": str(available_cores())}
-        )
-        self._con.execute("SET TimeZone = 'UTC'")
-        self._con.execute(_MACRO)
-        self._con.execute("SET lock_configuration = true")
+class Engine(Protocol):
+    """What runs SQL over tables and joins that it is given by name."""
 
     def add(self, name: str, rows: Any) -> None:
-        """Let queries name a table, or the rows of a `LastCall`."""
-        if isinstance(rows, LastCall) and not rows.aggregated:
-            rows = Stream(rows)
-            self._streams.append(rows)
-        else:
-            rows = rows.table() if isinstance(rows, LastCall) else rows
-            # In pieces, so that threads can share them.
-            rows = rows.cast(_taken(rows.schema))
-            rows = pa.Table.from_batches(rows.to_batches(_BATCH_ROWS), rows.schema)
-        with self._plain_errors():
-            self._con.register(name, rows)
+        """Let queries name a table, or the rows of a `Join`."""
 
-    def columns(self, tree: exp.Query) -> list[str]:
-        """The names of a query's columns; nothing runs."""
-        with self._plain_errors():
-            return list(self._con.sql(to_duckdb(tree)).columns)
+    def table(self, tree: exp.Query, copies: int = 1, /) -> Any:
+        """A query's whole result, as Arrow or a Spark DataFrame.
+
+        copies: how often it will be in this process' memory.
+        """
+
+    def open(
+        self, tree: exp.Query, most: int | None = None
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """A query's columns, and its rows as they are found, `most` of them: not on Spark."""
+
+
+def check_installed(source: Source) -> None:
+    """Refuse a query of tables in this process where there is nothing to run it."""
+    if importlib.util.find_spec("duckdb") is None:
+        raise ConditionError(
+            f"{source.label}SQL over tables in this process needs DuckDB, which is not installed",
+            hint=INSTALL,
+        )
+
+
+# Connecting takes longer than a small query, so the queries of a process share an empty database.
+# What one adds, no other sees. A process that was forked makes its own.
+_databases: dict[tuple[int, int], Any] = {}
+_connecting = threading.Lock()
+
+
+def connect(threads: int) -> Any:
+    """A connection to a database that reads nothing but what it is given."""
+    import duckdb
+
+    with _connecting:
+        key = os.getpid(), threads
+        if key not in _databases:
+            database = duckdb.connect(":memory:", config={**_CLOSED, "threads": str(threads)})
+            database.execute("SET GLOBAL TimeZone = 'UTC'")
+            database.execute(_MACRO)
+            database.execute("SET lock_configuration = true")
+            _databases[key] = database
+        return _databases[key].cursor()
+
+
+class DuckDB:
+    """A connection for one query, to which tables and joins are added by name.
+
+    few: whether not all rows are taken, so that threads would only run ahead.
+    """
+
+    def __init__(self, source: Source, stem: str, *, few: bool = False) -> None:
+        self._source, self._stem = source, stem
+        self._streams: list[Stream] = []
+        self._waiting: dict[str, Any] = {}
+        self._threads = 1 if few else available_cores()
+        self._con: Any = None
+
+    def add(self, name: str, rows: Any) -> None:
+        """Let queries name a table, or the rows of a `Join`."""
+        self._waiting[name] = rows
+
+    def _register(self, text: str, carried: dict[str, Carried]) -> None:
+        """Hand over what a query names, as far as that has not been done."""
+        for name in [name for name in self._waiting if re.search(rf"\b{name}\b", text)]:
+            rows = self._waiting.pop(name)
+            if isinstance(rows, Join) and not rows.totals:
+                rows = Stream(rows, carried)
+                self._streams.append(rows)
+            else:
+                rows = rows.table() if isinstance(rows, Join) else rows
+                for column, one in carried.items():
+                    numbers = one.add(rows.column(column))
+                    rows = rows.set_column(rows.schema.names.index(column), column, numbers)
+                # In pieces, so that threads can share them.
+                rows = rows.cast(_taken(rows.schema))
+                rows = pa.Table.from_batches(rows.to_batches(_BATCH_ROWS), rows.schema)
+            with self._plain_errors():
+                self._con.register(name, rows)
 
     def table(self, tree: exp.Query, copies: int = 1, /) -> Any:
         """A query's whole result, as Arrow; an error if memory has no room for so many copies."""
         schema, batches = self.open(tree)
-        return pa.Table.from_batches(fitting(batches, SMALLER, copies=copies), schema=schema)
+        sorted_ = isinstance(tree, exp.Select) and tree.args.get("order") is not None
+        advice = _UNSORTED if sorted_ else SMALLER
+        return pa.Table.from_batches(fitting(batches, advice, copies=copies), schema=schema)
 
     def open(
         self, tree: exp.Query, most: int | None = None
     ) -> tuple[pa.Schema, Generator[pa.RecordBatch, None, None]]:
         """A query's columns, and its rows as they are found, `most` of them."""
+        if self._con is None:
+            self._con = connect(self._threads)
+        text = to_duckdb(tree)
+        carried = self._carried(tree)
+        self._register(text, carried)
         with self._plain_errors():
-            found = self._con.sql(to_duckdb(tree))
+            found = self._con.sql(text)
             found = found if most is None else found.limit(most)
             wide = _wide(found)
             reader = found.to_arrow_reader(_BATCH_ROWS)
-        schema = _narrow(reader.schema, wide)
+        narrow = _narrow(reader.schema, wide)
+        back = {
+            at: carried[item.unalias().name]
+            for at, item in enumerate(tree.selects)
+            if carried and item.unalias().name in carried
+        }
+        schema = narrow
+        for at, one in back.items():
+            schema = schema.set(at, one.field.with_name(schema.field(at).name))
 
         def batches() -> Generator[pa.RecordBatch, None, None]:
             with self._plain_errors():
                 for batch in reader:
-                    yield batch.cast(schema) if wide else batch
+                    rows = batch.cast(narrow) if wide else batch
+                    if back:
+                        arrays = [
+                            back[at].values(array) if at in back else array
+                            for at, array in enumerate(rows.columns)
+                        ]
+                        rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                    yield rows
 
         return schema, batches()
+
+    def _carried(self, tree: exp.Query) -> dict[str, Carried]:
+        """Columns that a query does nothing with but give out, of types that DuckDB has not."""
+        said = {key for key, value in tree.args.items() if value}
+        plain = {"expressions", "from_", "where", "order", "limit", "offset", "qualify"}
+        start = tree.args["from_"].this if "from_" in said else None
+        if said - plain or not isinstance(start, exp.Table) or start.name not in self._waiting:
+            return {}
+        rows = self._waiting[start.name]
+        schema = rows.open()[0] if isinstance(rows, Join) else rows.schema
+        named = Counter(column.name for column in tree.find_all(exp.Column))
+        outputs = [item.unalias() for item in tree.selects]
+        shown = Counter(
+            one.name for one in outputs if isinstance(one, exp.Column) and len(one.parts) < 3
+        )
+        return {
+            name: Carried(schema.field(name))
+            for name, times in shown.items()
+            if times == named[name] and name in schema.names and _is_foreign(schema.field(name))
+        }
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
         """Errors of DuckDB's as one line of ours, and ours as they were before it had them."""
+        import duckdb
+
         try:
             yield
-        except (self._duckdb.Error, pa.ArrowException, OSError) as error:
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
             for stream in self._streams:
                 if stream.failure is not None:
                     raise stream.failure from None
@@ -118,7 +215,12 @@ class DuckDB:
     def _worded(self, error: Exception) -> ThetaJoinError:
         text = str(error)
         told = re.sub(r"^(?:\w+ )*Error: ", "", text).splitlines()[0].rstrip("!. ")
-        duckdb = self._duckdb
+        told = re.sub(rf"\"?{self._stem}_\w+\"?\.", "", told)
+        told = re.sub(rf"\"?{self._stem}_\w+\"?", "the joined rows", told)
+        if "expression depth" in told:
+            return ConditionError("in the query: an expression is nested too deeply")
+        import duckdb
+
         if isinstance(error, duckdb.OutOfMemoryException | MemoryError):
             return ResourceError(f"there is not enough memory for this query: {told}")
         if isinstance(
@@ -134,6 +236,11 @@ class DuckDB:
         told = re.sub(
             r"^\w+ Function with name (\w+) does not exist$", r"unknown function '\1'", told
         )
+        told = re.sub(
+            r"^column (\S+) must appear in the GROUP BY.*",
+            r"a column outside of an aggregate must be in GROUP BY: \1",
+            told,
+        )
         hint = re.search(r"Did you mean \"?([^\"?\n]+)", text)
         meant = f"did you mean {hint[1]!r}?" if hint else ""
         for name in re.findall(r"[\"']([^\"']+)[\"']", told):
@@ -148,15 +255,47 @@ class DuckDB:
         return ConditionError(f"in the query: {told}", hint=meant)
 
 
+class Carried:
+    """A column whose values stay here, while DuckDB is given their numbers."""
+
+    def __init__(self, field: pa.Field) -> None:
+        self.field = field
+        self._chunks: list[pa.Array] = []
+        self._size = 0
+
+    def add(self, column: Any) -> pa.Array:
+        """Keep more values, and give their numbers."""
+        self._chunks += column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        start, self._size = self._size, self._size + len(column)
+        return pa.array(range(start, self._size), pa.int64())
+
+    def values(self, numbers: pa.Array) -> pa.Array:
+        """The values of some numbers."""
+        found = pa.chunked_array(self._chunks, self.field.type).take(numbers)
+        return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
+
+
+def _is_foreign(field: pa.Field) -> bool:
+    """Whether DuckDB would give a column back as another type."""
+    type_ = field.type
+    if isinstance(type_, pa.DictionaryType):
+        return not pa.types.is_string(type_.value_type)
+    odd = pa.types.is_float16(type_) or pa.types.is_duration(type_) or pa.types.is_decimal256(type_)
+    return bool(odd) or mark_of(field) is not None
+
+
 class Stream:
     """A join's rows as Arrow's stream, begun anew whenever an engine asks for them.
 
     So an engine that reads them twice gets them twice, and one that stops early stops the join.
     """
 
-    def __init__(self, call: LastCall) -> None:
-        self._call = call
-        self._schema = _taken(call.open()[0])
+    def __init__(self, join: Join, carried: dict[str, Carried]) -> None:
+        self._join, self._carried = join, carried
+        schema = join.open()[0]
+        for name in carried:
+            schema = schema.set(schema.names.index(name), pa.field(name, pa.int64()))
+        self._schema = _taken(schema)
         self.failure: BaseException | None = None
 
     def __arrow_c_schema__(self) -> Any:
@@ -168,8 +307,14 @@ class Stream:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            for batch in self._call.open()[1]:
-                yield batch.cast(self._schema)
+            for batch in self._join.open()[1]:
+                rows = batch
+                for name, one in self._carried.items():
+                    numbers = one.add(batch.column(name))
+                    rows = rows.set_column(rows.schema.names.index(name), name, numbers)
+                yield rows.cast(self._schema)
+        except GeneratorExit:  # no more rows are wanted
+            raise
         except BaseException as error:
             self.failure = error
             raise
@@ -183,14 +328,22 @@ def to_duckdb(tree: exp.Query) -> str:
     'SELECT ARRAY_AGG(x) FILTER(WHERE x IS NOT NULL) FROM t ORDER BY y NULLS FIRST'
     """
     import sqlglot
+    from sqlglot.errors import SqlglotError
 
-    text = tree.sql(dialect=_written())
-    parsed = sqlglot.parse_one(text, dialect=_read())
-    return parsed.transform(_guarded).sql(dialect="duckdb")
+    try:
+        text = tree.sql(dialect=written())
+        parsed = sqlglot.parse_one(text, dialect=_read())
+        return parsed.transform(_guarded).sql(dialect="duckdb")
+    except SqlglotError as error:
+        told = one_line(str(error).partition(". Line")[0])
+        raise ConditionError(f"in the query: this cannot be said to DuckDB: {told}") from None
 
 
 def _guarded(node: exp.Expr) -> exp.Expr:
-    """A division whose divisor may not be zero."""
+    """What sqlglot does not say as DuckDB would: a division by zero is an error, for one."""
+    exploded = isinstance(node, exp.Lateral) and isinstance(node.this, exp.Explode)
+    if exploded and isinstance(node.parent, exp.Join):
+        return exp.Unnest(expressions=[node.this.this], alias=node.args.get("alias"))
     if not isinstance(node, exp.Div | exp.Mod | exp.IntDiv):
         return node
     divisor = node.expression
@@ -200,13 +353,15 @@ def _guarded(node: exp.Expr) -> exp.Expr:
 
 
 @cache
-def _written() -> type[Dialect]:
+def written() -> type[Dialect]:
     """Spark's dialect without the detours it takes around what DuckDB has."""
     from sqlglot.dialects.spark import Spark
 
     kept: dict[Any, Callable[..., Any]] = dict(Spark.Generator.TRANSFORMS)
     kept.pop(exp.Select, None)
-    generator = type("Generator", (Spark.Generator,), {"TRANSFORMS": kept})
+    # A query in WITH may name what is around it, so it stays where it is.
+    parts = {"TRANSFORMS": kept, "EXPRESSIONS_WITHOUT_NESTED_CTES": set()}
+    generator = type("Generator", (Spark.Generator,), parts)
     return type("ThetaJoinWritten", (Spark,), {"Generator": generator})
 
 

@@ -11,7 +11,8 @@ from sqlglot import exp
 
 from thetajoin.api import is_spark
 from thetajoin.errors import SchemaError
-from thetajoin.query.call import LastCall
+from thetajoin.query.join import Join
+from thetajoin.query.on_duckdb import written
 from thetajoin.spark.failures import plain_errors
 
 
@@ -23,21 +24,17 @@ class Spark:
         self._frames: dict[str, Any] = {}
 
     def add(self, name: str, rows: Any) -> None:
-        """Let queries name a table, or the rows of a `LastCall`."""
-        table = rows.table() if isinstance(rows, LastCall) else rows
+        """Let queries name a table, or the rows of a `Join`."""
+        table = rows.table() if isinstance(rows, Join) else rows
         if not is_spark(table):
             raise SchemaError(
                 "the query has tables of Spark and others: give all of them as Spark DataFrames"
             )
         self._frames[name] = table
 
-    def columns(self, tree: exp.Query) -> list[str]:
-        """The names of a query's columns; nothing runs."""
-        return list(self.table(tree).columns)
-
     def table(self, tree: exp.Query, _copies: int = 1, /) -> Any:
         """A query's result, which is computed once it is asked for."""
-        text = tree.sql(dialect="spark", normalize_functions=False)
+        text = tree.sql(dialect=written(), normalize_functions=False)
         used = {name: df for name, df in self._frames.items() if re.search(rf"\b{name}\b", text)}
         if used:  # without any, Spark takes braces as they are
             text = text.replace("{", "{{").replace("}", "}}")

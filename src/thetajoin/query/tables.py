@@ -10,8 +10,9 @@ import pyarrow as pa
 from thetajoin.api import is_spark
 from thetajoin.batch.files import format_of
 from thetajoin.batch.tables import kind_of, to_batch
-from thetajoin.engine.rows import cast_for_storage, storage_schema
+from thetajoin.engine.rows import cast_for_storage, storage_schema, take_in
 from thetajoin.errors import OptionError, SchemaError, suggest
+from thetajoin.predicate.render import backquoted
 
 
 class Tables:
@@ -75,6 +76,24 @@ def is_path(name: str) -> bool:
 def is_streaming(table: Any) -> bool:
     """Whether a table grows."""
     return is_spark(table) and bool(table.isStreaming)
+
+
+def schema_of(table: Any) -> pa.Schema:
+    """A table's columns as Arrow has them."""
+    if is_spark(table):
+        from thetajoin.spark.stream import arrow_schema
+
+        return arrow_schema(table)
+    return take_in(table, "query's").schema
+
+
+def select_columns(table: Any, names: dict[str, str]) -> Any:
+    """The columns of a table that are named, under new names."""
+    if is_spark(table):
+        return table.selectExpr(
+            *[f"{backquoted(name)} AS {backquoted(new)}" for name, new in names.items()]
+        )
+    return table.select(list(names)).rename_columns(list(names.values()))
 
 
 def stream_options(settings: Any, *tables: Any) -> dict[str, Any]:

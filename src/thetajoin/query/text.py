@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from thetajoin.errors import ConditionError
@@ -28,6 +29,15 @@ _SLIDE = re.compile(
     r"(?:\s+ORDER\s+BY\s+([\w.`]+)(?:\s*,\s*([\w.`]+))?)?\s*$",
     re.I,
 )
+# Spark's word order, and one that sqlglot knows: both are of one length.
+_SIDED_ASOF = re.compile(
+    r"\b((?:INNER|LEFT|RIGHT|FULL)(?:\s+OUTER)?)(\s+)(ASOF)(?=\s+JOIN\b)", re.I
+)
+_NEAREST = re.compile(
+    r"\b(?:APPROX|EXACT)\s+NEAREST(?:\s+(\d+))?\s+BY\s+(DISTANCE|SIMILARITY)\b", re.I
+)
+_FIRST_WORDS = {"select", "with", "from", "values", "table"}
+MOST_NEAREST = 100_000  # as in Spark
 MOST_DIGITS = 18  # of a number in a clause
 USE_SLIDE = "write WINDOW AS (SLIDE INTERVAL '100000' ON COUNT '1000000')"
 
@@ -59,7 +69,7 @@ def parse_query(query: str) -> Parsed:
     if not query.strip(" \t\r\n;"):
         raise ConditionError("the query is empty", hint="write SELECT ... FROM a JOIN b ON ...")
     plain = _STRINGS.sub(lambda match: " " * len(match[0]), query)
-    outside = _with_numbers(query, plain)
+    outside = _add_numbers(query, plain)
     text, window = query.rstrip().removesuffix(";"), None
     blanks: list[tuple[int, int]] = []
     online = _ONLINE.search(plain)
@@ -74,11 +84,86 @@ def parse_query(query: str) -> Parsed:
         window = _within(query, clause) if clause in found else _sliding(query, clause)
     for start, end in blanks:
         text = text[:start] + " " * (end - start) + text[end:]
-    source = Source(text, "in the query: ", "query")
-    return Parsed(source, parse(source), window, online is not None)
+    for sided in _SIDED_ASOF.finditer(plain):
+        turned = text[slice(*sided.span(3))] + sided[2] + text[slice(*sided.span(1))]
+        text = text[: sided.start()] + turned + text[sided.end() :]
+    nearest = list(_NEAREST.finditer(plain))
+    for clause in nearest:
+        text = text[: clause.start()] + "ON".rjust(len(clause[0])) + text[clause.end() :]
+    source = Source(_with_names(text), "in the query: ", "query")
+    tree = _parse(source)
+    for clause in nearest:
+        _set_nearest(query, tree, clause)
+    return Parsed(source, tree, window, online is not None)
 
 
-def _with_numbers(query: str, plain: str) -> str:
+def _parse(source: Source) -> Any:
+    try:
+        return parse(source)
+    except ConditionError:
+        first = re.match(r"\s*(\w+)", source.text)
+        if first is not None and first[1].lower() not in _FIRST_WORDS | keywords():
+            raise _at(
+                source.text,
+                first.span(1),
+                "a query begins with SELECT",
+                "a query reads like SELECT a.x, b.y FROM a JOIN b ON a.x < b.y",
+            ) from None
+        raise
+
+
+def _with_names(text: str) -> str:
+    """The query with names of columns in backquotes where they are in double quotes, as in t."x".
+
+    Elsewhere what is in double quotes is text, as in Spark.
+    """
+    for match in _STRINGS.finditer(text):
+        start, end = match.span()
+        beside = text[:start].rstrip().endswith(".") or text[end:].lstrip().startswith(".")
+        if match[0].startswith('"') and beside and "`" not in match[0]:
+            text = f"{text[:start]}`{match[0][1:-1]}`{text[end:]}"
+    return text
+
+
+def _set_nearest(query: str, tree: Any, clause: re.Match[str]) -> None:
+    """Say of the join that a NEAREST BY belongs to how many rows it takes, and which."""
+    from sqlglot import exp
+
+    found = []
+    for join in tree.find_all(exp.Join):
+        on = join.args.get("on")
+        starts = [n.meta["start"] for n in on.walk() if "start" in n.meta] if on else []
+        if starts and min(starts) >= clause.end():
+            found.append((min(starts), join))
+    k = _whole(query, clause, clause[1] or "1")
+    if not found:
+        raise _at(
+            query, clause.span(), "NEAREST BY says what is near", "... BY DISTANCE abs(a - b)"
+        )
+    if not 1 <= k <= MOST_NEAREST:
+        problem = f"NEAREST takes 1 to {MOST_NEAREST} rows, not {k}"
+        raise _at(query, clause.span(), problem, "write NEAREST 3 BY DISTANCE abs(a.x - b.x)")
+    join = min(found, key=lambda one: one[0])[1]
+    join.meta["nearest"] = k, clause[2].upper()
+    what = " ".join(filter(None, (join.args.get("side"), join.args.get("kind"))))
+    if what not in ("", "INNER", "LEFT", "LEFT OUTER", "OUTER") or join.args.get("method"):
+        raise _at(
+            query,
+            clause.span(),
+            f"NEAREST BY is for JOIN and LEFT JOIN, not {what} JOIN",
+            "swap the tables",
+        )
+
+
+@cache
+def keywords() -> frozenset[str]:
+    """Words that mean something in SQL, in lower case."""
+    from sqlglot.dialects.spark import Spark
+
+    return frozenset(word.lower() for word in Spark.Tokenizer.KEYWORDS)
+
+
+def _add_numbers(query: str, plain: str) -> str:
     """The query with quoted text blanked, but for numbers, which windows are written with."""
     kept = list(plain)
     for match in re.finditer(r"'\s*\d+(?:\.\d+)?(?:\s+[a-z]+)?\s*'", query, re.I):
