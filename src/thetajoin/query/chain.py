@@ -236,8 +236,14 @@ class Chain:
                     "the join under the window has a condition that joins here cannot have",
                     "put it into WHERE of a query around this one",
                 )
-            elif step.how == "inner" and not is_alone(tree, frame):
+            elif step.how == "inner" and asof is None and not is_alone(tree, frame):
                 rest.append(tree)
+            elif not is_alone(tree, frame):
+                raise self.source.error(
+                    "the ON of this join names what is around the query it is in",
+                    tree,
+                    "put it into WHERE",
+                )
             elif named <= {step.at} and step.how in LEFT_AS_IT_IS and not step.turned:
                 table.append(tree)
             elif named <= set(state.places) and (step.how == "right" or step.how == "inner"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -81,22 +80,20 @@ def check_installed(source: Source) -> None:
 # Connecting takes longer than a small query, so the queries of a process share an empty database.
 # What one adds, no other sees. A process that was forked makes its own.
 _databases: dict[tuple[int, int], Any] = {}
-_connecting = threading.Lock()
 
 
 def connect(threads: int) -> Any:
     """A connection to a database that reads nothing but what it is given."""
     import duckdb
 
-    with _connecting:
-        key = os.getpid(), threads
-        if key not in _databases:
-            database = duckdb.connect(":memory:", config={**_CLOSED, "threads": str(threads)})
-            database.execute("SET GLOBAL TimeZone = 'UTC'")
-            database.execute(_MACRO)
-            database.execute("SET lock_configuration = true")
-            _databases[key] = database
-        return _databases[key].cursor()
+    key = os.getpid(), threads
+    if key not in _databases:
+        database = duckdb.connect(":memory:", config={**_CLOSED, "threads": str(threads)})
+        database.execute("SET GLOBAL TimeZone = 'UTC'")
+        database.execute(_MACRO)
+        database.execute("SET lock_configuration = true")
+        _databases.setdefault(key, database)
+    return _databases[key].cursor()
 
 
 class DuckDB:
