@@ -102,7 +102,7 @@ class Chain:
         """Run the joins that are ours, and let the SELECT read their rows."""
         frame = self.frame
         known = [item.schema.empty_table() for item in frame.items if item.schema is not None]
-        if len(known) == len(frame.items):
+        if self.where and len(known) == len(frame.items):
             shown = [
                 Relation(table, {(at, name): name for name in table.schema.names}, self.words)
                 for at, table in enumerate(known)

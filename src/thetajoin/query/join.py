@@ -94,6 +94,11 @@ class Join:
         """Whether it gives totals of its matches, by group."""
         return self.spec.aggs is not None
 
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns that it gives out, of tables in this process."""
+        return self.open()[0]
+
     def table(self, copies: int = 1) -> Any:
         """All rows, as Arrow or a Spark DataFrame; an error if memory has no room for `copies`."""
         if self.is_spark or self.totals:
@@ -331,7 +336,7 @@ def text(tree: exp.Expr, left: Relation, right: Relation | None = None) -> str:
             return _named(right.names[key], "r", at)
         return _named(left.names[key], "l" if right is not None else None, at)
 
-    return tree.copy().transform(rename).sql(dialect="spark")
+    return tree.copy().transform(rename, copy=False).sql(dialect="spark")
 
 
 def _named(name: str, side: str | None, at: At) -> exp.Expr:

@@ -122,14 +122,27 @@ def at_of(node: exp.Expr) -> At | None:
     return node.meta.get("at") if isinstance(node, exp.Column) else None
 
 
+def nodes_of(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """A node and all below it, as they are written; sqlglot's own walk takes twice as long."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for value in reversed(node.args.values()):
+            if isinstance(value, exp.Expr):
+                waiting.append(value)
+            elif isinstance(value, list):
+                waiting += [one for one in reversed(value) if isinstance(one, exp.Expr)]
+
+
 def columns_of(tree: exp.Expr, frame: Frame) -> list[exp.Column]:
     """The columns of a FROM that are named in a tree, in queries inside it too."""
-    found = []
-    for node in tree.find_all(exp.Column):
-        at = at_of(node)
-        if at is not None and at.frame == frame.number:
-            found.append(node)
-    return found
+    number = frame.number
+    return [
+        node
+        for node in nodes_of(tree)
+        if isinstance(node, exp.Column) and (at := node.meta.get("at")) and at.frame == number
+    ]
 
 
 def is_alone(tree: exp.Expr, frame: Frame) -> bool:

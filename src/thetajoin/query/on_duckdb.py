@@ -184,7 +184,7 @@ class DuckDB:
         if said - plain or not isinstance(start, exp.Table) or start.name not in self._waiting:
             return {}
         rows = self._waiting[start.name]
-        schema = rows.open()[0] if isinstance(rows, Join) else rows.schema
+        schema = rows.schema
         named = Counter(column.name for column in tree.find_all(exp.Column))
         outputs = [item.unalias() for item in tree.selects]
         shown = Counter(
@@ -289,7 +289,7 @@ class Stream:
 
     def __init__(self, join: Join, carried: dict[str, Carried]) -> None:
         self._join, self._carried = join, carried
-        schema = join.open()[0]
+        schema = join.schema
         for name in carried:
             schema = schema.set(schema.names.index(name), pa.field(name, pa.int64()))
         self._schema = _taken(schema)

@@ -304,4 +304,4 @@ def _sorted_text(tree: exp.Expr) -> str:
             return type(node)(this=node.expression, expression=node.this)
         return node
 
-    return tree.copy().unnest().transform(turned).sql().lower()
+    return tree.copy().unnest().transform(turned, copy=False).sql().lower()

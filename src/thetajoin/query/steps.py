@@ -21,6 +21,7 @@ from thetajoin.query.names import (
     conjuncts,
     is_aggregate,
     is_alone,
+    nodes_of,
 )
 
 _UNEQUAL = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NEQ, exp.Between)
@@ -117,7 +118,7 @@ def has_inequality(on: list[exp.Expr], frame: Frame, step: Step) -> bool:
 
 def is_ours(tree: exp.Expr, frame: Frame) -> bool:
     """Whether a condition is of this FROM's columns alone, and of what conditions may have."""
-    for node in tree.walk():
+    for node in nodes_of(tree):
         if isinstance(node, exp.Column):
             at = at_of(node)
             if at is None or at.frame != frame.number:
