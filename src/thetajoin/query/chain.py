@@ -30,7 +30,7 @@ from thetajoin.query.names import (
     conjuncts,
     is_aggregate,
     is_alone,
-    is_star,
+    renamed,
     unparenthesised,
 )
 from thetajoin.query.steps import LEFT_AS_IT_IS, Step, about, has_inequality, is_ours, place
@@ -138,9 +138,6 @@ class Chain:
         where = exp.and_(*state.where, copy=False) if state.where else None
         if state.join is None or not state.join.totals:
             select.set("where", exp.Where(this=where) if where is not None else None)
-            for item in list(select.expressions):
-                if not isinstance(item, exp.Alias) and not is_star(item):
-                    item.replace(exp.alias_(item.copy(), item.output_name or "", quoted=True))
         for column in columns_of(select, self.frame):
             at = at_of(column)
             assert at is not None
@@ -476,8 +473,7 @@ class Chain:
         shown = {key: (matches, new) for key, new in left.names.items()}
         shown |= {key: (every, new) for key, new in right.names.items()}
         outputs = [
-            exp.alias_(exp.column(new, table, quoted=True), new, quoted=True)
-            for table, new in shown.values()
+            renamed(exp.column(new, table, quoted=True), new) for table, new in shown.values()
         ]
         inner = exp.Select(
             expressions=outputs,
@@ -595,10 +591,7 @@ class Chain:
         frame = self.frame
         if state.start is frame.items[state.places[0]].node:
             self.rewriter.name_item(frame.items[state.places[0]], frame)
-        outputs = [
-            exp.alias_(frame.column(At(frame.number, *key)), new, quoted=True)
-            for key, new in names.items()
-        ]
+        outputs = [renamed(frame.column(At(frame.number, *key)), new) for key, new in names.items()]
         query = exp.Select(
             expressions=outputs,
             from_=exp.From(this=state.start.copy()),

@@ -178,6 +178,11 @@ def is_aggregate(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES
 
 
+def renamed(tree: exp.Expr, name: str) -> exp.Expr:
+    """An output under a name."""
+    return exp.Alias(this=tree, alias=exp.to_identifier(name, quoted=True))
+
+
 def is_star(item: exp.Expr) -> bool:
     """Whether an output is `*`, or a table's."""
     return isinstance(item, exp.Star) or (
@@ -319,7 +324,7 @@ class Resolver:
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
             return self._parenthesised(node, frame, ctes)
         alias = node.args.get("alias")
-        renamed = [c.name for c in (alias.args.get("columns") or ())] if alias is not None else []
+        given = [c.name for c in (alias.args.get("columns") or ())] if alias is not None else []
         columns: list[str] | None = None
         reach, known = float("inf"), Item(node, {})
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
@@ -338,7 +343,7 @@ class Resolver:
         else:
             known.closed = False
             if isinstance(node.this, exp.Anonymous) and node.this.name.lower() == "range":
-                columns = renamed or ["id"]  # as Spark calls it
+                columns = given or ["id"]  # as Spark calls it
                 node.set(
                     "alias",
                     exp.TableAlias(
@@ -355,12 +360,12 @@ class Resolver:
                             self._inside(one, frame, ctes, "on")
         if reach < float("inf"):
             known.closed = False
-        columns = renamed or columns
+        columns = given or columns
         name = node.alias or (known.name if known.names else "")
         known.names = {
             name.lower(): None if columns is None else {column: column for column in columns}
         }
-        if renamed:
+        if given:
             known.table = known.schema = None
         return known
 
@@ -421,7 +426,7 @@ class Resolver:
             for column in own or ():
                 new = f"{name}_{column}" if name else column
                 output = next(outputs)
-                output.replace(exp.alias_(output.unalias().copy(), new, quoted=True))
+                output.replace(renamed(output.unalias().copy(), new))
                 shown[column] = new
             names[name] = shown
         every = [new for own in names.values() for new in (own or {}).values()]
@@ -567,7 +572,7 @@ class Resolver:
         star = item.this if isinstance(item, exp.Column) else item
         without = {part.name.lower() for part in star.args.get("except_") or ()}
         instead = {part.alias.lower(): part.this for part in star.args.get("replace") or ()}
-        renamed = {part.this.name.lower(): part.alias for part in star.args.get("rename") or ()}
+        other = {part.this.name.lower(): part.alias for part in star.args.get("rename") or ()}
         found: list[exp.Expr] = []
         seen: set[int] = set()
         for place, name, columns in frame.visible():
@@ -585,14 +590,14 @@ class Resolver:
                     output = exp.Column(this=exp.to_identifier(shown, quoted=True))
                     output.meta["at"] = At(frame.number, _MERGED, low)
                 output = instead[low].copy() if low in instead else output
-                found.append(exp.alias_(output, renamed.get(low, shown), quoted=True))
+                found.append(renamed(output, other.get(low, shown)))
         return found
 
     def _name(self, frame: Frame) -> list[str] | None:
         """Give each output a name that no other has."""
         names: list[str] | None = []
         taken: set[str] = set()
-        for item in list(frame.select.expressions):
+        for at, item in enumerate(frame.select.expressions):
             if is_star(item):
                 columns = frame.items[0].columns if len(frame.items) == 1 else None
                 plain = not any((item.find(exp.Star) or item).args.values())
@@ -619,7 +624,8 @@ class Resolver:
                 new += "_right"
             taken.add(new.lower())
             if not item.alias or new != name:
-                item.replace(exp.alias_(inner.copy(), new, quoted=True))
+                frame.select.expressions[at] = renamed(inner, new)
+                frame.select.expressions[at].parent = frame.select
             if names is not None:
                 names.append(new)
         return names
