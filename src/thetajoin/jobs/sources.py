@@ -258,21 +258,18 @@ def measure_job(job: Job, rate: str, tell: Say) -> tuple[Any, Any]:
     Spark is not started. An as-of join has no plan.
     """
     from thetajoin.engine.compiled import CompiledJoin
-    from thetajoin.engine.spec import JoinSpec
     from thetajoin.planner.routing import DEFAULT_UNITS
     from thetajoin.planner.sizing import SAMPLE, parse_rate, size_join
-    from thetajoin.query.call import LastCall
 
     rows_a_second = parse_rate(rate)
     tables = {name: _read_sample(source, SAMPLE) for name, source in job.sources.items()}
-    call = compile_query(job.query, tables, job.window)
-    if not isinstance(call, LastCall) or call.right is None:
+    call = compile_query(job.query, tables, job.window).only_join
+    if call is None:
         raise OptionError("--rate is for a query that is one join of two tables")
     tell("measuring")
-    plan = call.explain() if "nearest" not in call.arguments else None
-    asked = JoinSpec.of(**call.arguments, self_join=call.self_join)
+    plan = call.explain() if call.spec.nearest is None else None
     left, right = call.left.table, call.right.table
-    join = CompiledJoin(asked.for_stream(), left.schema, right.schema)
+    join = CompiledJoin(call.spec.for_stream(), left.schema, right.schema)
     delay = _longest_delay(job)
     return plan, size_join(join, left, right, rows_a_second, units=DEFAULT_UNITS, delay=delay)
 
