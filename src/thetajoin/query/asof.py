@@ -11,7 +11,7 @@ from thetajoin.engine.nearest import Nearest
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.parse import Source
 from thetajoin.predicate.render import backquoted
-from thetajoin.query.names import Frame, at_of, columns_of, unparenthesised
+from thetajoin.query.frames import Frame, at_of, columns_of, unparenthesised
 
 Order = Literal[">", ">=", "<", "<="]
 # Comparisons that a key may be in, and how they read from the other side.

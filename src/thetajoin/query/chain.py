@@ -11,7 +11,21 @@ from sqlglot import exp
 
 from thetajoin.api import is_spark
 from thetajoin.engine.spec import JoinSpec
-from thetajoin.errors import ConditionError, WindowError, suggest
+from thetajoin.errors import ConditionError, WindowError
+from thetajoin.query.frames import (
+    At,
+    Frame,
+    Item,
+    at_of,
+    columns_of,
+    conjuncts,
+    is_aggregate,
+    is_alone,
+    put,
+    renamed,
+    shown_as,
+    unparenthesised,
+)
 from thetajoin.query.join import (
     Join,
     NotOursError,
@@ -21,22 +35,11 @@ from thetajoin.query.join import (
     check_truth,
     text,
 )
-from thetajoin.query.names import (
-    At,
-    Frame,
-    Item,
-    at_of,
-    columns_of,
-    conjuncts,
-    is_aggregate,
-    is_alone,
-    renamed,
-    unparenthesised,
-)
 from thetajoin.query.steps import LEFT_AS_IT_IS, Step, about, has_inequality, is_ours, place
 from thetajoin.query.tables import is_streaming, select_columns
 from thetajoin.query.totals import over_totals
-from thetajoin.window.windows import CountWindow, TimeWindow, Window
+from thetajoin.query.windows import QueryWindow
+from thetajoin.window.windows import TimeWindow
 
 if TYPE_CHECKING:
     from thetajoin.query.rewrite import Rewriter
@@ -70,7 +73,8 @@ class Chain:
         for column in columns_of(frame.select, frame):
             at = at_of(column)
             if at is not None and at.item < 0:
-                _replace(column, frame.merged[at.name].copy(), at.fields)
+                put(column, frame.merged[at.name].copy(), at.fields)
+        self.window = QueryWindow(frame, rewriter.clause, rewriter.window)
         self.names = self._unique()
         self.words = {at: item.name for at, item in enumerate(frame.items)}
         where = frame.select.args.get("where")
@@ -303,7 +307,7 @@ class Chain:
     ) -> Join:
         """The call of the API that a join is."""
         frame, name = self.frame, self.words[step.at]
-        window, order_by = self._window(left, right)
+        window, order_by = self.window.renamed(left, right)
         if step.turned:
             left, right = right, left
         texts = [text(tree, left, right) for tree in own]
@@ -562,7 +566,7 @@ class Chain:
         needed = self._needed(places, more)
         if self.windowed:
             (at,) = places
-            needed = list(dict.fromkeys([*needed, *((at, n) for n in self._window_columns()[at])]))
+            needed = list(dict.fromkeys([*needed, *((at, n) for n in self.window.columns()[at])]))
         for key in needed:
             self.names.setdefault(key, key[1])
         first, item = state.places[0], self.frame.items[state.places[0]]
@@ -605,91 +609,6 @@ class Chain:
             column.replace(shown_as(frame, at, state.names, self._core(state)))
         query.set("with_", self.rewriter.ctes_around(frame.select))
         return self.rewriter.engine.table(query)
-
-    # Windows
-
-    def _window_columns(self) -> tuple[list[str], list[str]]:
-        """Columns that the window reads, of each side."""
-        window, order_by = self._given_window()
-        columns: tuple[list[str], list[str]] = [], []
-        pairs = [order_by] if order_by is not None else []
-        if isinstance(window, TimeWindow):
-            pairs.append((window.left_time, window.right_time))
-        for pair in pairs:
-            both = (pair, pair) if isinstance(pair, str) else pair
-            for at in (0, 1):
-                known = self.frame.items[at].columns or {}
-                if both[at] not in known:
-                    raise WindowError(
-                        f"the window's column {both[at]!r} is not in {self.words[at]!r}: "
-                        f"{suggest(both[at], list(known))}"
-                    )
-                columns[at].append(both[at])
-        return columns
-
-    def _given_window(self) -> tuple[Window | None, Any]:
-        """The window in the tables' own column names, and what orders rows."""
-        if self.rewriter.window is not None:
-            window, order_by = self.rewriter.window
-            return window, order_by
-        clause = self.rewriter.clause
-        if clause is None:
-            return None, None
-        names = [column.split(".")[-1] for column in clause.columns]
-        pair = (names[0], names[-1]) if names else None
-        if clause.size is not None:
-            return CountWindow(clause.size, clause.slide), pair
-        if pair is None:
-            pair = self._time_column(0), self._time_column(1)
-        return TimeWindow(clause.length, time=pair), None
-
-    def _time_column(self, at: int) -> str:
-        schema = self.frame.items[at].schema
-        times = [
-            f.name
-            for f in schema or ()
-            if pa.types.is_timestamp(f.type) or pa.types.is_date(f.type)
-        ]
-        if len(times) != 1:
-            node = self.frame.items[at].node
-            raise WindowError(
-                f"WITHIN needs to know the time column of {node.alias_or_name!r}, which has "
-                f"{len(times) or 'no'} columns with a time: write WITHIN 10 minutes ON ts"
-            )
-        return str(times[0])
-
-    def _window(self, left: Relation, right: Relation) -> tuple[Window | None, Any]:
-        """The window in the relations' column names."""
-        window, order_by = self._given_window()
-        if isinstance(window, TimeWindow):
-            times = left.names[0, window.left_time], right.names[1, window.right_time]
-            window = replace(window, time=times)
-        if order_by is not None:
-            pair = (order_by, order_by) if isinstance(order_by, str) else order_by
-            order_by = left.names[0, pair[0]], right.names[1, pair[1]]
-        return window, order_by
-
-
-def shown_as(frame: Frame, at: At, names: dict[tuple[int, str], str], core: str = "") -> exp.Expr:
-    """A column as the engine finds it: in a join's rows, or where it was."""
-    if at.item < 0:
-        column: exp.Expr = exp.column(at.name, quoted=True)
-        new, table = at.name, None
-    elif (at.item, at.name) in names:
-        new, table = names[at.item, at.name], core
-    else:
-        new, table = at.name, frame.items[at.item].name
-    parts = [exp.to_identifier(part, quoted=True) for part in (new, *at.fields)]
-    if table is not None:
-        parts = [exp.to_identifier(table, quoted=True), *parts]
-    column = exp.Dot.build(parts) if at.fields else exp.column(*reversed(parts))
-    return column
-
-
-def _replace(column: exp.Column, by: exp.Expr, fields: Sequence[str]) -> None:
-    for name in fields:
-        by = exp.Dot(this=by, expression=exp.to_identifier(name, quoted=True))
-    column.replace(by)
 
 
 def _numbered(table: Any, name: str) -> Any:

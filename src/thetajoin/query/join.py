@@ -26,7 +26,7 @@ from thetajoin.predicate.nodes import Expr
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.predicate.render import backquoted
 from thetajoin.predicate.types import BOOL, NULL, type_name
-from thetajoin.query.names import At, at_of
+from thetajoin.query.frames import At, at_of
 from thetajoin.query.tables import schema_of, select_columns, stream_options
 from thetajoin.query.text import keywords
 

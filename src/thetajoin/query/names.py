@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
-import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.errors import ConditionError, suggest
 from thetajoin.predicate.literals import number
 from thetajoin.predicate.parse import Source
 from thetajoin.predicate.signatures import MismatchError
+from thetajoin.query.frames import At, Frame, Item, at_of, is_bare, is_star, renamed
 from thetajoin.query.tables import Tables, is_path, schema_of
 from thetajoin.query.text import MOST_DIGITS
 
 MOST_ROWS = 2**31 - 1  # as in Spark, whose LIMIT and OFFSET are integers
-AGGREGATES = ("count", "sum", "avg", "mean", "min", "max")
-# Functions without parentheses, which look like columns.
-_BARE = ("current_date", "current_timestamp", "current_time", "localtimestamp", "current_user")
 _GENERATORS = ("explode", "posexplode", "inline", "stack", "json_tuple", "unnest")
 _CLAUSES = (
     "where",
@@ -35,174 +31,6 @@ _CLAUSES = (
     "distribute",
 )
 _MERGED = -1
-
-
-class At(NamedTuple):
-    """Whose a column is: a FROM, what stands there at this place, its column, and fields in that.
-
-    A column that USING made of several has no place.
-    """
-
-    frame: int
-    item: int
-    name: str
-    fields: tuple[str, ...] = ()
-
-
-@dataclass
-class Item:
-    """What stands at one place of a FROM.
-
-    names: the names that it goes by, each with the columns by the names they have there; None where
-    only an engine knows them. table: what it was given as, of a table of the query's. closed:
-    whether it depends on nothing around it. hidden: why only the ON of the join `hidden_by`, a
-    semi or anti join, may name its columns.
-    """
-
-    node: exp.Expr
-    names: dict[str, dict[str, str] | None]
-    table: str | None = None
-    schema: pa.Schema | None = None
-    closed: bool = True
-    hidden: str = ""
-    hidden_by: int = -1
-    merged: set[str] = field(default_factory=set)
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return next(iter(self.names))
-
-    @property
-    def columns(self) -> dict[str, str] | None:
-        """All columns by name, if they are known."""
-        return next(iter(self.names.values()))
-
-
-@dataclass
-class Frame:
-    """A FROM: what stands there, and the SELECT around it.
-
-    merged: what a name means that USING or NATURAL made of several columns. shown: outputs by name.
-    limit, inside: how far ON and LATERAL look. spelled: whether its columns must be written anew.
-    """
-
-    number: int
-    select: exp.Select
-    outer: Frame | None
-    items: list[Item] = field(default_factory=list)
-    merged: dict[str, exp.Expr] = field(default_factory=dict)
-    shown: dict[str, exp.Expr] = field(default_factory=dict)
-    limit: int = 0
-    inside: int = -1
-    spelled: bool = False
-
-    @property
-    def joins(self) -> list[exp.Join]:
-        """The joins; that at place n is with the item at n + 1."""
-        return self.select.args.get("joins") or []
-
-    def visible(self) -> Iterator[tuple[int, str, dict[str, str] | None]]:
-        """What may be named now: places, names and columns."""
-        for at, item in enumerate(self.items[: self.limit]):
-            if item.hidden_by in (-1, self.inside):
-                for name, columns in item.names.items():
-                    yield at, name, columns
-
-    def column(self, at: At) -> exp.Column:
-        """A new column of this FROM, by the name of its table."""
-        table = exp.to_identifier(self.items[at.item].name, quoted=True)
-        node = exp.Column(this=exp.to_identifier(at.name, quoted=True), table=table)
-        node.meta["at"] = at
-        return node
-
-
-def at_of(node: exp.Expr) -> At | None:
-    """Whose a column is, if that is known."""
-    return node.meta.get("at") if isinstance(node, exp.Column) else None
-
-
-def nodes_of(tree: exp.Expr) -> Iterator[exp.Expr]:
-    """A node and all below it, as they are written; sqlglot's own walk takes twice as long."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for value in reversed(node.args.values()):
-            if isinstance(value, exp.Expr):
-                waiting.append(value)
-            elif isinstance(value, list):
-                waiting += [one for one in reversed(value) if isinstance(one, exp.Expr)]
-
-
-def columns_of(tree: exp.Expr, frame: Frame) -> list[exp.Column]:
-    """The columns of a FROM that are named in a tree, in queries inside it too."""
-    number = frame.number
-    return [
-        node
-        for node in nodes_of(tree)
-        if isinstance(node, exp.Column) and (at := node.meta.get("at")) and at.frame == number
-    ]
-
-
-def is_alone(tree: exp.Expr, frame: Frame) -> bool:
-    """Whether an expression names nothing of what is around a FROM."""
-    for node in tree.find_all(exp.Column):
-        at = at_of(node)
-        if at is None and (frame.outer is None or node.find_ancestor(exp.Lambda)):
-            continue
-        if at is None or at.frame < frame.number:
-            return False
-    return True
-
-
-def unparenthesised(tree: exp.Expr) -> exp.Expr:
-    """What is inside parentheses; a query keeps its own."""
-    while isinstance(tree, exp.Paren):
-        tree = tree.this
-    return tree
-
-
-def conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
-    """The conditions that are ANDed in one; none where there is none."""
-    if tree is None:
-        return []
-    tree = unparenthesised(tree)
-    if not isinstance(tree, exp.And):
-        return [tree]
-    return [one for part in tree.flatten() for one in conjuncts(part)]
-
-
-def is_aggregate(node: exp.Expr) -> bool:
-    """Whether a node is a call of an aggregate function of ours."""
-    return isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES
-
-
-def renamed(tree: exp.Expr, name: str) -> exp.Expr:
-    """An output under a name."""
-    return exp.Alias(this=tree, alias=exp.to_identifier(name, quoted=True))
-
-
-def is_star(item: exp.Expr) -> bool:
-    """Whether an output is `*`, or a table's."""
-    return isinstance(item, exp.Star) or (
-        isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
-    )
-
-
-def is_bare(node: exp.Column) -> bool:
-    """Whether what looks like a column is a function without parentheses."""
-    return not node.table and node.name.lower() in _BARE and not node.this.quoted
-
-
-def queries_in(node: exp.Expr) -> list[exp.Expr]:
-    """The outermost queries inside a node, but those of its WITH."""
-
-    def stop(inner: exp.Expr) -> bool:
-        return inner is not node and isinstance(inner, exp.Query | exp.With)
-
-    found = [inner for inner in node.walk(prune=stop) if inner is not node]
-    return [inner for inner in found if isinstance(inner, exp.Query)]
 
 
 @dataclass
@@ -753,11 +581,10 @@ class Resolver:
         select = frame.select
         group, having, order = (select.args.get(key) for key in ("group", "having", "order"))
         for item in group.expressions if group is not None else ():
-            self.ordinal(item, frame, "GROUP BY")
+            self._check_ordinal(item, frame, "GROUP BY")
         for item in order.expressions if order is not None else ():
-            self.ordinal(item.this, frame, "ORDER BY")
-        calls = exp.Func
-        if having is not None and group is None and not select.find(calls):
+            self._check_ordinal(item.this, frame, "ORDER BY")
+        if having is not None and group is None and not select.find(exp.Func):
             problem = f"HAVING without groups: {having.this.sql(dialect='spark')}"
             raise self.source.error_at(r"\bhaving\b.*", problem, "use WHERE")
         distinct = select.args.get("distinct")
@@ -782,23 +609,15 @@ class Resolver:
                 problem = "ORDER BY of SELECT DISTINCT names something that is not selected"
                 raise self.source.error(f"{problem}: {item.this.sql(dialect='spark')}")
 
-    def ordinal(self, item: exp.Expr, frame: Frame, clause: str = "GROUP BY") -> exp.Expr:
-        """An item by position or by an output's name is that output's expression."""
+    def _check_ordinal(self, item: exp.Expr, frame: Frame, clause: str) -> None:
+        """Refuse a position that no output has."""
         outputs = frame.select.expressions
-        if isinstance(item, exp.Literal) and not item.is_string:
-            if any(map(is_star, outputs)):
-                return item
-            small = item.name.isdigit() and len(item.name) <= MOST_DIGITS
-            at = int(item.name) if small else 0
-            if not 1 <= at <= len(outputs):
-                text = item.name if len(item.name) <= MOST_DIGITS else "by this number"
-                raise self.source.error(f"{clause} {text}: there are {len(outputs)} columns", item)
-            chosen: exp.Expr = outputs[at - 1].unalias()
-            return chosen
-        if isinstance(item, exp.Column) and at_of(item) is None and not item.table:
-            named = frame.shown.get(item.name.lower())
-            return item if named is None else named.this
-        return item
+        if not _is_number(item) or any(map(is_star, outputs)):
+            return
+        small = item.name.isdigit() and len(item.name) <= MOST_DIGITS
+        if not small or not 1 <= int(item.name) <= len(outputs):
+            text = item.name if len(item.name) <= MOST_DIGITS else "by this number"
+            raise self.source.error(f"{clause} {text}: there are {len(outputs)} columns", item)
 
 
 def _is_number(node: exp.Expr) -> bool:

@@ -8,9 +8,8 @@ from sqlglot import exp
 
 from thetajoin.api import is_spark
 from thetajoin.errors import WindowError
-from thetajoin.query.chain import Chain, shown_as
-from thetajoin.query.join import Join
-from thetajoin.query.names import (
+from thetajoin.query.chain import Chain
+from thetajoin.query.frames import (
     Frame,
     Item,
     at_of,
@@ -18,8 +17,10 @@ from thetajoin.query.names import (
     conjuncts,
     is_aggregate,
     queries_in,
+    shown_as,
     unparenthesised,
 )
+from thetajoin.query.join import Join
 from thetajoin.query.on_duckdb import Engine
 from thetajoin.query.steps import COMPARED, Step, has_inequality, read_step
 from thetajoin.query.tables import Tables

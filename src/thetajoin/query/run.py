@@ -16,8 +16,9 @@ from thetajoin.batch.dtypes import mark_of, unmarked
 from thetajoin.batch.tables import contiguous, from_table
 from thetajoin.errors import OptionError, WindowError, enough_memory
 from thetajoin.predicate.parse import Source
+from thetajoin.query.frames import Frame, at_of, is_aggregate, is_star
 from thetajoin.query.join import SMALLER, Join, cut, plain_rows
-from thetajoin.query.names import Frame, Resolver, at_of, is_aggregate, is_star
+from thetajoin.query.names import Resolver
 from thetajoin.query.on_duckdb import DuckDB, Engine, check_installed
 from thetajoin.query.rewrite import Rewriter, stem_of
 from thetajoin.query.tables import Tables, is_streaming

@@ -14,7 +14,7 @@ from thetajoin.predicate.functions import FUNCTIONS
 from thetajoin.predicate.literals import TYPE_FUNCTIONS
 from thetajoin.predicate.parse import Source
 from thetajoin.query.asof import AsOf, read_asof, read_nearest
-from thetajoin.query.names import (
+from thetajoin.query.frames import (
     Frame,
     at_of,
     columns_of,

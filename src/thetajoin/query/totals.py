@@ -15,8 +15,8 @@ from thetajoin.predicate.functions import FUNCTIONS
 from thetajoin.predicate.literals import TYPE_FUNCTIONS
 from thetajoin.predicate.parse import Source
 from thetajoin.predicate.types import BOOL, NULL, type_name
+from thetajoin.query.frames import Frame, at_of, is_aggregate, unparenthesised
 from thetajoin.query.join import Join, Relation, bound, text
-from thetajoin.query.names import Frame, at_of, is_aggregate, unparenthesised
 
 _CLAUSES = ("having", "qualify", "order", "windows")
 

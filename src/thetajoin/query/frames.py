@@ -1,0 +1,205 @@
+"""What stands in a FROM, and which of a query's columns are its."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+from sqlglot import exp
+
+AGGREGATES = ("count", "sum", "avg", "mean", "min", "max")
+# Functions without parentheses, which look like columns.
+_BARE = ("current_date", "current_timestamp", "current_time", "localtimestamp", "current_user")
+
+
+class At(NamedTuple):
+    """Whose a column is: a FROM, what stands there at this place, its column, and fields in that.
+
+    A column that USING made of several has no place.
+    """
+
+    frame: int
+    item: int
+    name: str
+    fields: tuple[str, ...] = ()
+
+
+@dataclass
+class Item:
+    """What stands at one place of a FROM.
+
+    names: the names that it goes by, each with the columns by the names they have there; None where
+    only an engine knows them. table: what it was given as, of a table of the query's. closed:
+    whether it depends on nothing around it. hidden: why only the ON of the join `hidden_by`, a
+    semi or anti join, may name its columns.
+    """
+
+    node: exp.Expr
+    names: dict[str, dict[str, str] | None]
+    table: str | None = None
+    schema: pa.Schema | None = None
+    closed: bool = True
+    hidden: str = ""
+    hidden_by: int = -1
+    merged: set[str] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return next(iter(self.names))
+
+    @property
+    def columns(self) -> dict[str, str] | None:
+        """All columns by name, if they are known."""
+        return next(iter(self.names.values()))
+
+
+@dataclass
+class Frame:
+    """A FROM: what stands there, and the SELECT around it.
+
+    merged: what a name means that USING or NATURAL made of several columns. shown: outputs by name.
+    limit, inside: how far ON and LATERAL look. spelled: whether its columns must be written anew.
+    """
+
+    number: int
+    select: exp.Select
+    outer: Frame | None
+    items: list[Item] = field(default_factory=list)
+    merged: dict[str, exp.Expr] = field(default_factory=dict)
+    shown: dict[str, exp.Expr] = field(default_factory=dict)
+    limit: int = 0
+    inside: int = -1
+    spelled: bool = False
+
+    @property
+    def joins(self) -> list[exp.Join]:
+        """The joins; that at place n is with the item at n + 1."""
+        return self.select.args.get("joins") or []
+
+    def visible(self) -> Iterator[tuple[int, str, dict[str, str] | None]]:
+        """What may be named now: places, names and columns."""
+        for at, item in enumerate(self.items[: self.limit]):
+            if item.hidden_by in (-1, self.inside):
+                for name, columns in item.names.items():
+                    yield at, name, columns
+
+    def column(self, at: At) -> exp.Column:
+        """A new column of this FROM, by the name of its table."""
+        table = exp.to_identifier(self.items[at.item].name, quoted=True)
+        node = exp.Column(this=exp.to_identifier(at.name, quoted=True), table=table)
+        node.meta["at"] = at
+        return node
+
+
+def at_of(node: exp.Expr) -> At | None:
+    """Whose a column is, if that is known."""
+    return node.meta.get("at") if isinstance(node, exp.Column) else None
+
+
+def nodes_of(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """A node and all below it, as they are written; sqlglot's own walk takes twice as long."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for value in reversed(node.args.values()):
+            if isinstance(value, exp.Expr):
+                waiting.append(value)
+            elif isinstance(value, list):
+                waiting += [one for one in reversed(value) if isinstance(one, exp.Expr)]
+
+
+def columns_of(tree: exp.Expr, frame: Frame) -> list[exp.Column]:
+    """The columns of a FROM that are named in a tree, in queries inside it too."""
+    number = frame.number
+    return [
+        node
+        for node in nodes_of(tree)
+        if isinstance(node, exp.Column) and (at := node.meta.get("at")) and at.frame == number
+    ]
+
+
+def is_alone(tree: exp.Expr, frame: Frame) -> bool:
+    """Whether an expression names nothing of what is around a FROM."""
+    for node in tree.find_all(exp.Column):
+        at = at_of(node)
+        if at is None and (frame.outer is None or node.find_ancestor(exp.Lambda)):
+            continue
+        if at is None or at.frame < frame.number:
+            return False
+    return True
+
+
+def unparenthesised(tree: exp.Expr) -> exp.Expr:
+    """What is inside parentheses; a query keeps its own."""
+    while isinstance(tree, exp.Paren):
+        tree = tree.this
+    return tree
+
+
+def conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
+    """The conditions that are ANDed in one; none where there is none."""
+    if tree is None:
+        return []
+    tree = unparenthesised(tree)
+    if not isinstance(tree, exp.And):
+        return [tree]
+    return [one for part in tree.flatten() for one in conjuncts(part)]
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Whether a node is a call of an aggregate function of ours."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES
+
+
+def renamed(tree: exp.Expr, name: str) -> exp.Expr:
+    """An output under a name."""
+    return exp.Alias(this=tree, alias=exp.to_identifier(name, quoted=True))
+
+
+def is_star(item: exp.Expr) -> bool:
+    """Whether an output is `*`, or a table's."""
+    return isinstance(item, exp.Star) or (
+        isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
+    )
+
+
+def is_bare(node: exp.Column) -> bool:
+    """Whether what looks like a column is a function without parentheses."""
+    return not node.table and node.name.lower() in _BARE and not node.this.quoted
+
+
+def queries_in(node: exp.Expr) -> list[exp.Expr]:
+    """The outermost queries inside a node, but those of its WITH."""
+
+    def stop(inner: exp.Expr) -> bool:
+        return inner is not node and isinstance(inner, exp.Query | exp.With)
+
+    found = [inner for inner in node.walk(prune=stop) if inner is not node]
+    return [inner for inner in found if isinstance(inner, exp.Query)]
+
+
+def shown_as(frame: Frame, at: At, names: dict[tuple[int, str], str], core: str = "") -> exp.Expr:
+    """A column as the engine finds it: in a join's rows, or where it was."""
+    if at.item < 0:
+        column: exp.Expr = exp.column(at.name, quoted=True)
+        new, table = at.name, None
+    elif (at.item, at.name) in names:
+        new, table = names[at.item, at.name], core
+    else:
+        new, table = at.name, frame.items[at.item].name
+    parts = [exp.to_identifier(part, quoted=True) for part in (new, *at.fields)]
+    if table is not None:
+        parts = [exp.to_identifier(table, quoted=True), *parts]
+    column = exp.Dot.build(parts) if at.fields else exp.column(*reversed(parts))
+    return column
+
+
+def put(column: exp.Column, by: exp.Expr, fields: Sequence[str]) -> None:
+    """Put an expression, or fields of its value, in the place of a column."""
+    for name in fields:
+        by = exp.Dot(this=by, expression=exp.to_identifier(name, quoted=True))
+    column.replace(by)
