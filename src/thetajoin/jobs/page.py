@@ -204,7 +204,7 @@ def _values(point: Point) -> list[Any]:
 def _encode(message: dict[str, Any]) -> bytes:
     """A message as a line of JSON; addresses in it are without the password they may have.
 
-    >>> _encoded({"sink": "jdbc://me:secret@host/db"})
+    >>> _encode({"sink": "jdbc://me:secret@host/db"})
     b'{"sink":"jdbc://me:[hidden]@host/db"}'
     """
     return redact(hide_passwords(json.dumps(message, separators=(",", ":")))).encode()

@@ -354,7 +354,7 @@ def fill_in(text: str, where: str) -> str:
     """A text with its ``${NAME}`` replaced; their values are hidden from now on.
 
     >>> os.environ["THETAJOIN_EXAMPLE"] = "pa55word"
-    >>> filled("user:${THETAJOIN_EXAMPLE}", "job.toml")
+    >>> fill_in("user:${THETAJOIN_EXAMPLE}", "job.toml")
     [hidden]
     >>> from thetajoin.secrets import forget, redact
     >>> redact("cannot log in with pa55word")

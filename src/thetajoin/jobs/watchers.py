@@ -251,7 +251,7 @@ def _describe_sink(job: Job) -> str:
 def parse_interval(trigger: str) -> float | None:
     """The seconds of a trigger such as "10 seconds"; None if it is not that simple.
 
-    >>> interval("10 seconds"), interval("1 minute"), interval("available-now")
+    >>> parse_interval("10 seconds"), parse_interval("1 minute"), parse_interval("available-now")
     (10.0, 60.0, None)
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s+([a-z]+?)s?\s*", trigger)
