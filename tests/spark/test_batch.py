@@ -174,21 +174,8 @@ def test_odd_column_names_and_types(spark: Any) -> None:
     assert [tuple(row) for row in joined.collect()] == [(1, {"k": 1}, "a", 2, "b")]
 
 
-def test_mistakes(frames: tuple[Any, Any]) -> None:
+def test_a_plan_names_what_is_ordered(frames: tuple[Any, Any]) -> None:
     left, right = frames
-    for options, words in (
-        ({"units": 0}, ["units", "0"]),
-        ({"held_rows": -1}, ["held_rows"]),
-        ({"broadcast_rows": True}, ["broadcast_rows"]),
-        ({"windows": 1}, ["windows"]),
-        ({"window": tj.CountWindow(5)}, ["order_by"]),
-        ({"how": "sideways"}, ["sideways"]),
-    ):
-        with pytest.raises(ThetaJoinError) as caught:
-            tj.join(left, right, ON, **options)
-        assert all(word in str(caught.value) for word in words)
-    with pytest.raises(ThetaJoinError, match="unknown column"):
-        tj.join(left, right, "l.a < r.nope")
     plan = tj.explain(left, right, ON, units=2, broadcast_rows=0)
     assert plan.parts[0].ordered == ("l.a < r.b", "l.c >= r.d")
 
@@ -229,19 +216,6 @@ def test_the_paper_s_partitionings(frames: tuple[Any, Any]) -> None:
         assert min(measures["balance_in"], measures["balance_out"]) >= 1
         products[name] = measures["cartesian_products"]
     assert expected.total() <= products["prefap"] < products["obt"]
-
-
-def test_partitionings_that_cannot_be(frames: tuple[Any, Any]) -> None:
-    for on, options, word in (
-        ("l.a < r.b", {"partitioning": "fast"}, "rbm, obt, cfs, ftj, prefap"),
-        ("l.a < r.b", {"partitioning": "prefap", "p": 0}, "p=0"),
-        ("l.a < r.b", {"pre_filter": True}, "partitioning='prefap'"),
-        ("l.a < r.b", {"partitioning": "ftj", "amalgamate": 1}, "true or false"),
-        (ON, {"partitioning": "ftj"}, "one comparison"),
-        ("l.a < r.b", {"partitioning": "ftj", "how": "left"}, "inner"),
-    ):
-        with pytest.raises(ThetaJoinError, match=word):
-            tj.join(*frames, on, **options)
 
 
 def test_three_tables(frames: tuple[Any, Any]) -> None:

@@ -326,21 +326,6 @@ def test_names_that_differ_in_case(spark: Any) -> None:
         assert tj.join(double, right, "l.a < r.X").columns == ["lid", "a", "A", "rid", "X", "T"]
 
 
-@pytest.mark.parametrize("name", ["__thetajoin_l_row", "__ThetaJoin_metrics"])
-def test_names_that_are_ours(spark: Any, name: str) -> None:
-    frame = spark.createDataFrame([(1, 2)], "a int, b int").toDF("a", name)
-    plain = spark.createDataFrame([(1, 2)], "a int, b int")
-    for call in (
-        lambda: tj.self_join(frame, "l.a < r.a"),
-        lambda: tj.join(plain, frame, "l.a < r.a"),
-        lambda: tj.join_agg(frame, plain, "l.a < r.a", aggs={"n": "count(*)"}),
-        lambda: tj.join_many({"x": plain, "y": frame}, "x.a < y.a"),
-    ):
-        with pytest.raises(ThetaJoinError, match="rename it") as caught:
-            call()
-        assert name in one_line(caught)
-
-
 def test_variant_is_carried(spark: Any) -> None:
     frame = spark.sql(
         "SELECT CAST(id AS INT) AS lid, parse_json(concat('{\"a\":', id, '.5}')) AS v, "
@@ -378,26 +363,3 @@ def test_variant_and_collations_in_streams(streams: Streams, beside: str) -> Non
     found = Counter(tuple(row.values()) for row in rows)
     text = '{{"a":{}.5}}'.format
     assert found == Counter((l, r, text(l), text(r), "Ab") for l in range(6) for r in range(l, 6))
-
-
-def test_mistakes_of_every_kind(spark: Any) -> None:
-    a = spark.createDataFrame([(1, 2)], "a int, b int")
-    on = "l.a < r.a"
-    for call in (
-        lambda: tj.join(a, a, on, suffix=None),
-        lambda: tj.join(a, a, on, suffix=5),
-        lambda: tj.self_join(a, on, suffix=None),
-        lambda: tj.join(a, a, on, observe=3),
-        lambda: tj.join(a, a, on, how="full", observe="twice", broadcast_rows=0),
-        lambda: tj.join(a, None, on),
-        lambda: tj.join(a, [1], on),
-        lambda: tj.join_agg(a, 5, on, aggs={"n": "count(*)"}),
-        lambda: tj.join(a, a, on, units=0),
-        lambda: tj.join_agg(a, a, on, aggs={"n": "count(*)"}, units=0),
-        lambda: tj.join(a, a, on, window="10 minutes"),
-        lambda: tj.join(a, a, on, order_by=5),
-        lambda: tj.join_many({"x": a, "y": a}, "x.a < y.a", how="left"),
-    ):
-        with pytest.raises(ThetaJoinError) as caught:
-            call()
-        one_line(caught)

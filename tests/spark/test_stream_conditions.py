@@ -221,3 +221,17 @@ def test_columns_that_are_equal_are_sent_once(
     positions = {output.fields[at].name: output.fields[of].name
                  for at, of in repeated_columns(compiled, output)}  # fmt: skip
     assert positions == {f"{name}_right": name for name in left_out}
+
+
+def test_names_with_odd_characters(streams: Streams) -> None:
+    streams.push(
+        naive.Push(
+            [{"lid": 0, "a": 0, "c": 0, "t": at(0)}],
+            [{"rid": 0, "b": 1, "d": 0, "t": at(0)}],
+        )
+    )
+    left, right = streams.both()
+    left = left.withColumnRenamed("a", "an `odd` na.me").withColumnRenamed("c", "rid")
+    df = tj.join(left, right, "l.`an ``odd`` na.me` < r.b", window=tj.FullHistory())
+    assert df.columns == ["lid", "an `odd` na.me", "rid", "t", "rid_right", "b", "d", "t_right"]
+    assert streams.run(df).rows.num_rows == 1
