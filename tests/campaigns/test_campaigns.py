@@ -80,4 +80,4 @@ def test_every_scenario_has_a_name_of_its_own():
 
 def test_a_state_that_is_changed_in_place_is_found(monkeypatch):
     monkeypatch.setattr(JoinState, "copy", lambda self: self)
-    assert interrupts.run_scenario("stream-full-time", stride=37).wrong
+    assert interrupts.run_scenario("stream-full-time", stride=151).wrong
