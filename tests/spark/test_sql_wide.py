@@ -63,6 +63,12 @@ def test_spark_runs_the_rest(spark, frames):
     assert {table.name for table in spark.catalog.listTables()} == before
 
 
+def test_few_rows_of_a_join(frames):
+    for limit in (0, 2):
+        found = tj.sql(f"SELECT a1, b1 FROM R JOIN S ON a1 > b1 LIMIT {limit}", **frames)
+        assert found.count() == limit
+
+
 def test_mistakes_on_spark(frames):
     with pytest.raises(tj.ThetaJoinError, match="nosuch") as caught:
         tj.sql("SELECT nosuch(a1) FROM R JOIN S ON a1 > b1", **frames)

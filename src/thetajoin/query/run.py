@@ -99,7 +99,8 @@ def _compile(parsed: Parsed, tables: Tables, window: Any) -> Query:
         _refuse_on_stream(source, tree, frames)
     else:
         check_installed(source)
-        engine = DuckDB(source, stem, few=tree.args.get("limit") is not None)
+        said = {key for key, value in tree.args.items() if value}
+        engine = DuckDB(source, stem, few="limit" in said and not said & {"order", "group"})
     kind = tables.of(names[0])[1] if names else "arrow"
     resolver = Resolver(source, tables, stem)
     resolver.query(tree)
@@ -136,7 +137,8 @@ class Query:
         copies: how often it will be in memory.
         """
         plain = plain_rows(self.tree, self.joins)
-        if plain is not None and not (plain.join.is_spark and (plain.limit or plain.offset)):
+        cut_short = plain is not None and (plain.limit is not None or plain.offset > 0)
+        if plain is not None and not (plain.join.is_spark and cut_short):
             return plain.table(copies)
         if self._most_distinct is not None:
             schema, batches = self._open(None)
@@ -179,15 +181,20 @@ class Query:
         if plain is not None:
             return plain.open(most)
         rows = self._most_distinct
-        if rows is None:
-            found, batches = self.engine.open(self.tree, most)
-        else:
+        if rows is not None:
             tree = self.tree.copy()
             for key in ("distinct", "limit", "offset"):
                 tree.set(key, None)
             found, every = self.engine.open(tree)
-            batches = cut(_distinct(every, found, sum(rows)), *rows)
-            batches = batches if most is None else cut(batches, 0, most)
+            if not any(pa.types.is_nested(field.type) for field in found):
+                kept = cut(_distinct(every, found, sum(rows)), *rows)
+                return self._shown(found, kept if most is None else cut(kept, 0, most))
+        return self._shown(*self.engine.open(self.tree, most))
+
+    def _shown(
+        self, found: pa.Schema, batches: Iterator[pa.RecordBatch]
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Rows with the types that a table's own columns have."""
         schema = self._schema(found)
         return schema, (
             pa.RecordBatch.from_arrays(
