@@ -151,7 +151,8 @@ FORMS: list[tuple[str, list[tuple[Any, ...]]]] = [
     ("SELECT a2, count(*) AS n FROM R JOIN S ON a1 > b1 GROUP BY ROLLUP (a2)",
      [("x", 4), ("y", 2), (None, 6)]),
     ("SELECT DISTINCT a1 % 4 AS m FROM R JOIN S ON a1 > b1", [(1,)]),
-    ("SELECT DISTINCT x.li FROM N x JOIN N y ON x.id <= y.id LIMIT 3", [([1],), ([1, 2],), (None,)]),
+    ("SELECT DISTINCT x.li FROM N x JOIN N y ON x.id <= y.id LIMIT 3",
+     [([1],), ([1, 2],), (None,)]),
     ("SELECT a1, b1 FROM R JOIN S ON a1 > b1 AND R.k = S.k", [(1, 0), (5, 4)]),
     ("SELECT a1, b1 FROM R JOIN S ON R.k = S.k", [(1, 0), (5, 4), (5, 8)]),
 ]  # fmt: skip

@@ -189,6 +189,7 @@ class Query:
             if not any(pa.types.is_nested(field.type) for field in found):
                 kept = cut(_distinct(every, found, sum(rows)), *rows)
                 return self._shown(found, kept if most is None else cut(kept, 0, most))
+            del every  # the connection has one result at a time
         return self._shown(*self.engine.open(self.tree, most))
 
     def _shown(
