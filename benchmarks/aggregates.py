@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.harness import Report, alternate, in_process, medians, run_workload
-from benchmarks.peers import Q1, installed
+from benchmarks.peers import Q1, list_installed
 from thetajoin.cli.generate import correlated
 
 ROUNDS = 5
@@ -46,7 +46,7 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
     report.figures["count_vs_enumerate"] = listed["median"]["list"] / listed["median"]["count"]
     ours = measure("ours", 2)["median"]["ours"]
     peers: dict[str, float] = {}
-    for peer in installed(*PEERS):
+    for peer in list_installed(*PEERS):
         try:
             peers[peer] = measure(peer, 2, PEER_SECONDS + 60)["seconds"]
         except (subprocess.TimeoutExpired, RuntimeError) as error:
@@ -60,7 +60,7 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
     grouped = measure("grouped", 1)
     figure = grouped["median"]["list"] / grouped["median"]["totals"]
     report.figures["grouped_sum_vs_enumerate"] = figure
-    if installed("pyspark"):
+    if list_installed("pyspark"):
         share = measure("spark", 2)
         figure = share["aggregate"] / share["empty"]
         report.figures["stream_agg_share_of_empty_pipeline"] = figure
@@ -97,7 +97,7 @@ class _Window:
             batch = stored.slice(start, step).combine_chunks().to_batches()[0]
             for _ in self.listing.run(None, batch):
                 pass
-            self._stored(None, batch)
+            self._store(None, batch)
 
     def rows(self) -> pa.RecordBatch:
         """New rows of the left side."""
@@ -111,9 +111,9 @@ class _Window:
 
     def count(self, rows: pa.RecordBatch) -> int:
         """The number of matches of each row, as a column; their sum."""
-        return int(self._stored(rows, None).pairs.sum())
+        return int(self._store(rows, None).pairs.sum())
 
-    def _stored(self, left: pa.RecordBatch | None, right: pa.RecordBatch | None) -> Any:
+    def _store(self, left: pa.RecordBatch | None, right: pa.RecordBatch | None) -> Any:
         step = self.state.begin(left, right)
         totals = self.totals.totals(step)
         self.state.commit(step)
@@ -204,7 +204,7 @@ def _matches(threads: int, scale: float) -> dict[str, Any]:
     return _summary(alternate(runs, 9), matches=counts)
 
 
-def _grouped(threads: int, scale: float) -> dict[str, Any]:
+def _group_sums(threads: int, scale: float) -> dict[str, Any]:
     """BiStream's example: ``R.a1 > S.b1``, by 1,000 groups of ``R.a2``, the sum of ``S.b2``."""
     import thetajoin as tj
 
@@ -241,7 +241,7 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
     """
     import thetajoin as tj
     from benchmarks.empty_unit import EmptyUnit, instead
-    from benchmarks.spark_stream import BATCH, WINDOW, Streams, alternating, joined, spark_on
+    from benchmarks.spark_stream import BATCH, WINDOW, Streams, join_streams, run_in_turns, spark_on
     from thetajoin.spark import totals
 
     window, rows = int(WINDOW * scale), int(BATCH * scale)
@@ -264,16 +264,16 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
     queries = {
         "aggregate": lambda: aggregated(totals.TotalsUnit),
         "empty": lambda: aggregated(EmptyUnit),
-        "empty, one phase": lambda: joined(streams, window, "empty"),
+        "empty, one phase": lambda: join_streams(streams, window, "empty"),
     }
-    return alternating(queries, window, rows, {"aggregate": "update", "empty": "update"})
+    return run_in_turns(queries, window, rows, {"aggregate": "update", "empty": "update"})
 
 
 _WORKLOADS: dict[str, Callable[[int, float], dict[str, Any]]] = {
     "count": _count,
     "ours": _ours,
     "matches": _matches,
-    "grouped": _grouped,
+    "grouped": _group_sums,
     "spark": _spark,
     **{peer: _peer(peer) for peer in PEERS},
 }

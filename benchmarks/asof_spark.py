@@ -48,7 +48,7 @@ def _against_native(name: str, symbols: int, cores: int, scale: float) -> dict[s
     whole = join_data.trades(scale, symbols=symbols or 1000)
     result |= {"compared_on_sample": number, "peers": peers}
     with views(session, whole) as sides:
-        result |= _timed(part, session, _queries(session, bool(symbols), *sides), whole)
+        result |= _time_both(part, session, _queries(session, bool(symbols), *sides), whole)
     ratio = result["median"][PEER] / result["median"]["thetajoin"]
     return result | {"figures": {f"spark_asof_vs_native_{name}": ratio}}
 
@@ -68,7 +68,7 @@ def _queries(session: Any, keyed: bool, left: Any, right: Any) -> dict[str, Call
     return {"thetajoin": ours, PEER: partial(session.sql, own)}
 
 
-def _timed(
+def _time_both(
     part: str, session: Any, queries: dict[str, Callable[[], Any]], rows: Tables
 ) -> dict[str, Any]:
     """Seconds of both; those of the limit, and `lower_bound`, where Spark's did not end in it."""
@@ -82,7 +82,7 @@ def _timed(
     alternate(ours, WARM_UP, warm_up=False)
     seconds = alternate(ours, ROUNDS, warm_up=False)
     # Last, because what does not end in time keeps the session's cores until the process ends.
-    first = ended_within(LIMIT, runs[PEER])
+    first = time_within(LIMIT, runs[PEER])
     if first is None:
         found["lower_bound"] = f"no result in {LIMIT:g} s"
     else:
@@ -101,7 +101,7 @@ def _timed(
     }
 
 
-def ended_within(limit: float, run: Callable[[], Any]) -> float | None:
+def time_within(limit: float, run: Callable[[], Any]) -> float | None:
     """The seconds that a call took; None where it went on for longer, as it then still does."""
     taken: list[float] = []
     errors: list[Exception] = []

@@ -21,7 +21,7 @@ from benchmarks.operators import (
     polars_operators,
 )
 from benchmarks.own_process import Pathway, PolarsBio, pathway_python, polars_bio_python
-from benchmarks.peers import ChDB, DataFusion, DuckDB, installed, pandas_module
+from benchmarks.peers import ChDB, DataFusion, DuckDB, list_installed, pandas_module
 
 Query = Callable[[], Any]
 PACKAGES = {"thetajoin": "thetajoin", "DuckDB": "duckdb", "Polars": "polars", "chDB": "chdb"}
@@ -52,34 +52,34 @@ class Case:
 
     def duckdb(self, **queries: str) -> None:
         """Queries over tables of DuckDB's own, `l` and `r`; the names are those of the ways."""
-        if not installed("duckdb"):
+        if not list_installed("duckdb"):
             return
         engine = DuckDB(self.threads)
-        self._stored(engine)
+        self._store_tables(engine)
         for name, query in queries.items():
             self.runs[name] = partial(engine.query, query)
-            self.operators[name] = partial(_told, duckdb_operators, partial(engine.plan, query))
+            self.operators[name] = partial(_ask, duckdb_operators, partial(engine.plan, query))
 
     def chdb(self, query: str) -> None:
         """A query over tables in ClickHouse's memory; NULL where an outer join has no match."""
-        if not installed("chdb"):
+        if not list_installed("chdb"):
             return
         engine = ChDB(self.threads)
         named = query.replace(" l ", " bench.l AS l ").replace(" r ", " bench.r AS r ")
         asked = f"{named} SETTINGS join_use_nulls = 1"
         self.versions["chDB"] = f"{_version('chDB')}, ClickHouse {engine.version()}"
-        self._planned("chDB", engine, asked, chdb_operators)
+        self._add_planned("chDB", engine, asked, chdb_operators)
 
     def datafusion(self, query: str) -> None:
         """A query over tables in DataFusion's memory."""
-        if installed("datafusion"):
-            self._planned("DataFusion", DataFusion(self.threads), query, datafusion_operators)
+        if list_installed("datafusion"):
+            self._add_planned("DataFusion", DataFusion(self.threads), query, datafusion_operators)
 
-    def _planned(
+    def _add_planned(
         self, who: str, engine: ChDB | DataFusion, query: str, read: Callable[[str], str]
     ) -> None:
         """A query, unless the engine would take all pairs of rows for it and these are too many."""
-        self._stored(engine)
+        self._store_tables(engine)
         told = read(engine.plan(query))
         pairs = self.tables.left.num_rows * self.tables.right.num_rows
         if pairs > MOST_PAIRS and any(operator in told for operator in ALL_PAIRS):
@@ -97,22 +97,22 @@ class Case:
         self._polars("streaming", ways)
 
     def _polars(self, engine: str, ways: dict[str, Callable[[Any, Any, Any], Any]]) -> None:
-        if not installed("polars"):
+        if not list_installed("polars"):
             return
         import polars
 
         frames = [polars.DataFrame(table).lazy() for table in self.tables]
         for name, way in ways.items():
             query = partial(way, polars, *frames)
-            self.runs[name] = partial(_collected, query, engine)
-            self.operators[name] = partial(_told, polars_operators, partial(_explained, query))
+            self.runs[name] = partial(_collect, query, engine)
+            self.operators[name] = partial(_ask, polars_operators, partial(_explain, query))
 
     def pandas(self, way: Callable[[Any, Any, Any], Any], whole: str) -> None:
         """A function of the module pandas and two frames; pandas makes floats of `whole` columns.
 
         It does so where some rows have no match.
         """
-        if not installed("pandas"):
+        if not list_installed("pandas"):
             return
         frames = [table.to_pandas() for table in self.tables]
         self.runs["pandas"] = lambda: way(pandas_module(), *frames)
@@ -123,7 +123,7 @@ class Case:
         """A function of polars-bio, and the columns of chromosome, start and end."""
         if polars_bio_python() is not None:
             run = PolarsBio(operation, tables, left, right, self.threads)
-            self._apart("polars-bio", run)
+            self._add_apart("polars-bio", run)
 
     def pathway(self, operation: str, left: str, right: str, columns: str, **given: Any) -> None:
         """A temporal join of Pathway over whole tables; see `Pathway`."""
@@ -133,7 +133,7 @@ class Case:
         if most > PATHWAY_ROWS:
             self.left_out["Pathway"] = f"{most:,} rows a side are too many for its memory"
             return
-        self._apart(
+        self._add_apart(
             "Pathway",
             Pathway(operation, self.tables, left, right, columns, self.threads, **given),
         )
@@ -148,12 +148,12 @@ class Case:
                 told[who]["operator"] = self.operators[who]()
         return told
 
-    def _apart(self, who: str, run: PolarsBio | Pathway) -> None:
+    def _add_apart(self, who: str, run: PolarsBio | Pathway) -> None:
         self.runs[who], self.results[who] = run, run.result
         self.versions[who] = run.version
         self.operators[who] = lambda: run.operation
 
-    def _stored(self, engine: DuckDB | ChDB | DataFusion) -> None:
+    def _store_tables(self, engine: DuckDB | ChDB | DataFusion) -> None:
         engine.store("l", self.tables.left)
         engine.store("r", self.tables.right)
 
@@ -166,13 +166,13 @@ def _version(who: str) -> str:
         return ""
 
 
-def _told(read: Callable[[str], str], plan: Callable[[], str]) -> str:
+def _ask(read: Callable[[str], str], plan: Callable[[], str]) -> str:
     return read(plan())
 
 
-def _collected(query: Query, engine: str) -> Any:
+def _collect(query: Query, engine: str) -> Any:
     return query().collect(engine=engine)
 
 
-def _explained(query: Query) -> str:
+def _explain(query: Query) -> str:
     return str(query().explain())

@@ -65,7 +65,7 @@ class Suite:
             raise OptionError(f"{self.thing} {name!r} reads Linux's /proc, which is not here")
         progress = screen(errors=True)
 
-        def measuring(what: str) -> None:
+        def show_progress(what: str) -> None:
             if progress.is_terminal:
                 progress.print(f"measuring {literal(what)} ...", style="dim")
 
@@ -75,7 +75,7 @@ class Suite:
         options = self._own_options(name, module.run, words)
         if plot is not None:
             check_writable(plot, plot)
-        report: Report = module.run(measuring, scale, **options)
+        report: Report = module.run(show_progress, scale, **options)
         if plot is not None:
             plot.mkdir(parents=True, exist_ok=True)
             for picture in module.plot(report, plot):
@@ -112,7 +112,7 @@ class Suite:
                 raise OptionError(f"{option} {value}: give a whole number") from None
         return found
 
-    def described(self) -> Iterator[tuple[str, str, str]]:
+    def describe(self) -> Iterator[tuple[str, str, str]]:
         """Each name with its own options and what it is for; nothing is imported for this."""
         for name, module in self.modules.items():
             spec = importlib.util.find_spec(module)
@@ -162,7 +162,7 @@ def _app(suite: Suite) -> Any:
     ) -> int:
         if name is None:
             width = max(map(len, suite.modules))
-            for one, options, about in suite.described():
+            for one, options, about in suite.describe():
                 say(screen(), f"{one:<{width}}  {about}{options and f' [{options}]'}")
             return 0
         return suite.run(name, as_json=json, scale=scale, plot=plot, words=context.args)
@@ -182,7 +182,7 @@ def show(report: Report, scale: float = 1.0, program: str = "python -m benchmark
     if targets:
         table.add_column("target", justify="right")
     for key, value in report.figures.items():
-        shown = "not measured" if value is None else _shown(value)
+        shown = "not measured" if value is None else _show(value)
         table.add_row(literal(key), shown, *([literal(targets.get(key, ""))] if targets else []))
     screen().print(table)
     for name, details in report.details.items():
@@ -199,5 +199,5 @@ def show(report: Report, scale: float = 1.0, program: str = "python -m benchmark
             say(screen(), line)
 
 
-def _shown(value: float) -> str:
+def _show(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"

@@ -35,9 +35,9 @@ class EmptyUnit(JoinUnit):
         saved = self._description.get()
         rows = sum(side.num_rows for side in sides)
         self._description.update((str(rows + int(saved[0] if saved else 0)),))
-        yield from self._emitted(*sides)
+        yield from self._emit(*sides)
 
-    def _emitted(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[Any]:
+    def _emit(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[Any]:
         return iter(())
 
 
@@ -48,7 +48,7 @@ class EchoUnit(EmptyUnit):
     Spark taking rows from Python, which no join can do without.
     """
 
-    def _emitted(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[Any]:
+    def _emit(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[Any]:
         rows = min(left.num_rows, right.num_rows)
         columns = [side.slice(0, rows).columns for side in (left, right)]
         schema = self._spec.state(0).join.layout.schema

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from benchmarks.data import independent, uniform
 from benchmarks.harness import Report, alternate, in_process, medians, run_workload
-from benchmarks.peers import Q1, DuckDB, Polars, installed, join_runs
+from benchmarks.peers import Q1, DuckDB, Polars, join_runs, list_installed
 from benchmarks.plots import plot_panels
 from thetajoin.cli.generate import correlated
 
@@ -57,7 +57,7 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
         name = workload if threads == 1 else f"{workload}_{threads}_threads"
         report.details[name] = found["details"]
         report.figures |= found["figures"]
-    if installed("pyspark"):
+    if list_installed("pyspark"):
         progress("tables on Spark, 2 cores")
         arguments = ["spark", "--scale", str(scale)]
         found = in_process("benchmarks.engine", arguments, 2, timeout=3600)
@@ -166,7 +166,7 @@ def _step(threads: int, scale: float) -> dict[str, Any]:
     windows = [independent(window, window, matches, 10**9 + s, left=not s) for s in (0, 1)]
     left, right = stream.batches()
     peers: dict[str, Callable[[], int]] = {}
-    present = installed("duckdb", "polars")
+    present = list_installed("duckdb", "polars")
     if "duckdb" in present:
         duck = DuckDB(threads)
         duck.store("wl", windows[0])
@@ -202,7 +202,7 @@ def _q1(left: Any, right: Any) -> list[Any]:
     return [left("a") < right("a"), left("b") > right("b")]
 
 
-def _compared(name: str, threads: int, runs: dict[str, Callable[[], int]]) -> dict[str, Any]:
+def _compare(name: str, threads: int, runs: dict[str, Callable[[], int]]) -> dict[str, Any]:
     """Our one-shot join against peers on the same tables, with the number of pairs checked."""
     counts = {peer: run() for peer, run in runs.items()}
     if len(set(counts.values())) > 1:
@@ -230,7 +230,7 @@ def oneshot_runs(threads: int, scale: float) -> dict[str, Callable[[], int]]:
 
 
 def _oneshot(threads: int, scale: float) -> dict[str, Any]:
-    return _compared("oneshot", threads, oneshot_runs(threads, scale))
+    return _compare("oneshot", threads, oneshot_runs(threads, scale))
 
 
 def band_runs(threads: int, scale: float) -> dict[str, Callable[[], int]]:
@@ -257,7 +257,7 @@ def band_runs(threads: int, scale: float) -> dict[str, Callable[[], int]]:
 
 
 def _band(threads: int, scale: float) -> dict[str, Any]:
-    return _compared("band", threads, band_runs(threads, scale))
+    return _compare("band", threads, band_runs(threads, scale))
 
 
 def _pairs(threads: int, scale: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Whose join of tables with an equality costs less on Spark: the constants that `auto` goes by.
+"""Whose join of tables with an equality costs less on Spark: the constants that `auto` uses.
 
 Joins and nearest matches of several sizes, widths, and numbers of rows a key, each by both engines
 and by the choice that thetajoin makes. The constants are fitted to the seconds of both.
@@ -30,7 +30,7 @@ NUMBERS = 3
 
 @dataclass(frozen=True)
 class Workload:
-    """A join of two tables of `rows` each, with so many texts besides and so many keys.
+    """A join of two tables of `rows` each, with that many text columns and that many keys.
 
     within: how far apart matches are, of 1; None for a nearest match.
     """

@@ -73,12 +73,12 @@ def alternate(
     for _ in range(rounds):
         for name, run in runs.items():
             gc.collect()
-            before = Memory.taken()
+            before = Memory.take()
             start = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - start)
             if memory is not None:
-                memory.setdefault(name, []).append(Memory.taken() - before)
+                memory.setdefault(name, []).append(Memory.take() - before)
     return seconds
 
 
@@ -95,7 +95,7 @@ class Memory:
     arrow_bytes: int
 
     @classmethod
-    def taken(cls) -> Memory:
+    def take(cls) -> Memory:
         """Since the process began; zeros where the system does not tell."""
         pool = pa.default_memory_pool()
         told = getattr(pool, "total_bytes_allocated", None)
@@ -143,7 +143,7 @@ def in_process(module: str, arguments: list[str], threads: int, timeout: float) 
         check=False,
     )
     if done.returncode != 0:
-        # A Python error is told in the last line, what kills a process in the first.
+        # A Python error is in the last line, the reason why a process was killed in the first.
         lines = done.stderr.strip().splitlines() or ["no message"]
         raise RuntimeError(f"{module} failed: {lines[0 if done.returncode < 0 else -1]}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -31,7 +31,7 @@ SMALL = 100_000
 AFFORDABLE = "r.price <= l.most"
 
 
-def _joined(on: str) -> str:
+def _select_pairs(on: str) -> str:
     return f"SELECT * FROM l JOIN r ON {on}"
 
 
@@ -42,9 +42,9 @@ def scd2(threads: int, scale: float) -> Case:
     case.runs["thetajoin"] = lambda: tj.join(left, right, SCD2, threads=threads)
     # Versions of a key do not overlap, so the last that began is the only one to look at.
     asof = "SELECT * FROM l ASOF JOIN r ON l.k = r.k AND l.ts >= r.valid_from WHERE ts < valid_to"
-    case.duckdb(**{"DuckDB": _joined(SCD2), "DuckDB ASOF": asof})
-    case.chdb(_joined(SCD2))
-    case.datafusion(_joined(SCD2))
+    case.duckdb(**{"DuckDB": _select_pairs(SCD2), "DuckDB ASOF": asof})
+    case.chdb(_select_pairs(SCD2))
+    case.datafusion(_select_pairs(SCD2))
 
     def last_began(pl: Any, facts: Any, versions: Any) -> Any:
         found = facts.sort("ts").join_asof(
@@ -73,8 +73,8 @@ def overlap_keyed(threads: int, scale: float) -> Case:
     case.polars_bio("overlap", tables, "chrom start stop", "chrom r_start r_stop")
     # DuckDB, Polars and chDB join by the chromosome and filter: 10**11 pairs at full size, minutes.
     if scale <= 0.05:
-        case.duckdb(DuckDB=_joined(OVERLAP_KEYED))
-        case.datafusion(_joined(OVERLAP_KEYED))
+        case.duckdb(DuckDB=_select_pairs(OVERLAP_KEYED))
+        case.datafusion(_select_pairs(OVERLAP_KEYED))
     return case
 
 
@@ -84,9 +84,9 @@ def point_in_ranges(threads: int, scale: float) -> Case:
     case = Case(tables, threads, "id x rid low high")
     case.runs["thetajoin"] = lambda: tj.join(left, right, IN_RANGE, threads=threads)
     asof = "SELECT * FROM l ASOF JOIN r ON l.x >= r.low WHERE x < high"
-    case.duckdb(**{"DuckDB": _joined(IN_RANGE), "DuckDB ASOF": asof})
-    case.chdb(_joined(IN_RANGE))
-    case.datafusion(_joined(IN_RANGE))
+    case.duckdb(**{"DuckDB": _select_pairs(IN_RANGE), "DuckDB ASOF": asof})
+    case.chdb(_select_pairs(IN_RANGE))
+    case.datafusion(_select_pairs(IN_RANGE))
 
     def last_began(pl: Any, points: Any, ranges: Any) -> Any:
         found = points.sort("x").join_asof(
@@ -132,12 +132,12 @@ def _attribution(tables: Tables, threads: int, listed: bool) -> Case:
     left, right = tables
     case = Case(tables, threads, "purchase user purchase_ts amount click click_ts cost")
     case.runs["thetajoin"] = lambda: tj.join(left, right, ATTRIBUTION, threads=threads)
-    case.duckdb(DuckDB=_joined(ATTRIBUTION))
+    case.duckdb(DuckDB=_select_pairs(ATTRIBUTION))
     # Polars, chDB and DataFusion list all pairs of a user, 10**9 at full size and skewed: minutes.
     if not listed:
         return case
-    case.chdb(_joined(ATTRIBUTION))
-    case.datafusion(_joined(ATTRIBUTION))
+    case.chdb(_select_pairs(ATTRIBUTION))
+    case.datafusion(_select_pairs(ATTRIBUTION))
 
     def before(pl: Any, purchases: Any, clicks: Any) -> Any:
         ago = pl.col("purchase_ts") - pl.col("click_ts")
@@ -153,10 +153,10 @@ def overlap(threads: int, scale: float) -> Case:
     left, right = tables = join_data.overlapping(scale)
     case = Case(tables, threads, "id start stop rid r_start r_stop")
     case.runs["thetajoin"] = lambda: tj.join(left, right, OVERLAP, threads=threads)
-    case.duckdb(DuckDB=_joined(OVERLAP))
-    case.chdb(_joined(OVERLAP))
-    case.datafusion(_joined(OVERLAP))
-    case.polars(Polars=partial(_overlapping, "inner"))
+    case.duckdb(DuckDB=_select_pairs(OVERLAP))
+    case.chdb(_select_pairs(OVERLAP))
+    case.datafusion(_select_pairs(OVERLAP))
+    case.polars(Polars=partial(_overlap_polars, "inner"))
     made = Tables(_on_one_chromosome(left), _on_one_chromosome(right))
     case.polars_bio("overlap", made, "chrom start stop", "chrom r_start r_stop")
     return case
@@ -171,11 +171,11 @@ def overlap_left(threads: int, scale: float) -> Case:
     case.duckdb(DuckDB=query)
     case.chdb(query)
     case.datafusion(query)
-    case.polars(Polars=partial(_overlapping, "left"))
+    case.polars(Polars=partial(_overlap_polars, "left"))
     return case
 
 
-def _overlapping(how: str, pl: Any, one: Any, other: Any) -> Any:
+def _overlap_polars(how: str, pl: Any, one: Any, other: Any) -> Any:
     before = pl.col("start") < pl.col("r_stop")
     return one.join_where(other, before, pl.col("stop") > pl.col("r_start"), how=how)
 
@@ -273,11 +273,11 @@ def count_overlaps(threads: int, scale: float) -> Case:
     if scale <= 0.05:
         grouped = f"SELECT l.id, count(r.rid) AS n FROM l LEFT JOIN r ON {OVERLAP_KEYED} GROUP BY 1"
         case.duckdb(DuckDB=grouped)
-    case.polars(**{"Polars join_asof": _counted})
+    case.polars(**{"Polars join_asof": _count_polars})
     return case
 
 
-def _counted(pl: Any, left: Any, right: Any) -> Any:
+def _count_polars(pl: Any, left: Any, right: Any) -> Any:
     """Begun before the end, less ended by the start, each by an as-of join."""
 
     def numbered(column: str, name: str) -> Any:

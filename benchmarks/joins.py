@@ -30,7 +30,7 @@ from benchmarks.join_cases import CASES as JOINS
 from benchmarks.joins_spark import BATCH, STREAMS
 from benchmarks.kx_cases import KX
 from benchmarks.micro_cases import MICRO
-from benchmarks.peers import installed
+from benchmarks.peers import list_installed
 from benchmarks.plots import plot_panels
 from benchmarks.same_rows import check_same_rows
 from thetajoin.errors import OptionError
@@ -40,7 +40,7 @@ SPARK_MODULE = "benchmarks.joins_spark"
 ASOF_MODULE = "benchmarks.asof_spark"
 THREADS = 2
 ROUNDS = 5
-# An engine that takes so many times the best one's seconds is measured once.
+# An engine this many times slower than the best is measured once.
 SLOW = 8
 CASES = JOINS | MICRO | KX
 HOURS = 4 * 3600
@@ -86,7 +86,7 @@ def run(progress: Progress, scale: float = 1.0, *, only: str = "") -> Report:
             _threads(report, progress, scale)
             continue
         on_spark = part in (*BATCH, *NATIVE, *STREAMS)
-        if on_spark and not installed("pyspark"):
+        if on_spark and not list_installed("pyspark"):
             continue
         progress(f"{part}, {THREADS} {'cores' if on_spark else 'threads'}")
         module = ASOF_MODULE if part in NATIVE else SPARK_MODULE if on_spark else MODULE
@@ -116,9 +116,9 @@ def parts_of(only: str) -> list[str]:
     return [part for part in PARTS if not wanted or part in wanted]
 
 
-def compared(name: str, case: Case) -> dict[str, Any]:
+def compare(name: str, case: Case) -> dict[str, Any]:
     """Seconds of every engine of a case, after its rows were found to be those of the others."""
-    rows = _checked(name, case)
+    rows = _check_rows(name, case)
     memory: dict[str, list[Memory]] = {}
     seconds = in_rounds(case.runs, memory)
     middle = medians(seconds)
@@ -136,7 +136,7 @@ def compared(name: str, case: Case) -> dict[str, Any]:
     }
 
 
-def _checked(name: str, case: Case) -> int:
+def _check_rows(name: str, case: Case) -> int:
     results = {who: case.results.get(who, run) for who, run in case.runs.items()}
     too_slow: dict[str, str] = {}
     rows = check_same_rows(name, results, case.columns.split(), too_slow)
@@ -190,7 +190,7 @@ def _threads(report: Report, progress: Progress, scale: float) -> None:
         report.details[f"threads_{name}"] = {"gain": gain, "best_peer": best, **spread(seconds)}
 
 
-def _counted_in_turns(name: str, runs: Mapping[str, Run]) -> Iterator[dict[str, float]]:
+def _count_in_turns(name: str, runs: Mapping[str, Run]) -> Iterator[dict[str, float]]:
     """Seconds of one round after another, of runs that give the number of pairs."""
     counts = {who: run() for who, run in runs.items()}
     if len(set(counts.values())) > 1:
@@ -198,9 +198,9 @@ def _counted_in_turns(name: str, runs: Mapping[str, Run]) -> Iterator[dict[str, 
     yield from _in_turns(runs)
 
 
-def _compared_in_turns(name: str, case: Case) -> Iterator[dict[str, float]]:
+def _compare_in_turns(name: str, case: Case) -> Iterator[dict[str, float]]:
     """Seconds of one round after another, of engines that give the same rows."""
-    _checked(name, case)
+    _check_rows(name, case)
     yield from _in_turns(case.runs)
 
 
@@ -243,18 +243,16 @@ def plot(report: Report, folder: Path) -> list[Path]:
 
 
 def _case(name: str) -> Callable[[int, float], dict[str, Any]]:
-    return lambda threads, scale: compared(name, CASES[name](threads, scale))
+    return lambda threads, scale: compare(name, CASES[name](threads, scale))
 
 
 _WORKLOADS: dict[str, Callable[[int, float], Any]] = {
     **{name: _case(name) for name in CASES},
-    "threads_band": lambda threads, scale: _counted_in_turns("band", band_runs(threads, scale)),
-    "threads_oneshot": lambda threads, scale: _counted_in_turns(
+    "threads_band": lambda threads, scale: _count_in_turns("band", band_runs(threads, scale)),
+    "threads_oneshot": lambda threads, scale: _count_in_turns(
         "oneshot", oneshot_runs(threads, scale)
     ),
-    "threads_scd2": lambda threads, scale: _compared_in_turns(
-        "scd2", CASES["scd2"](threads, scale)
-    ),
+    "threads_scd2": lambda threads, scale: _compare_in_turns("scd2", CASES["scd2"](threads, scale)),
 }
 
 

@@ -41,7 +41,7 @@ OPERATOR = re.compile(r"\b(?:\w*Join|Window|\w+In(?:Arrow|Pandas)\w*|\w*ArrowPyt
 Queries = Mapping[str, Callable[[], Any]]
 
 
-def _compared(name: str, queries: Queries, columns: str, rows: Tables) -> dict[str, Any]:
+def _compare(name: str, queries: Queries, columns: str, rows: Tables) -> dict[str, Any]:
     """Seconds of each query into nothing, after all were found to give the same rows."""
     number, peers = check_on_spark(name, queries, columns)
     runs = {who: (lambda query=query: through(query())) for who, query in queries.items()}
@@ -71,13 +71,13 @@ def check_on_spark(
     for who, query in queries.items():
         added = query().selectExpr("count(*)", hashed)
         sums[who] = tuple(added.collect()[0])
-        peers[who] = _told(added)
+        peers[who] = _read_plan(added)
     if len(set(sums.values())) != 1:
         raise RuntimeError(f"{name}: the engines disagree on the rows: {sums}")
     return int(next(iter(sums.values()))[0]), peers
 
 
-def _told(df: Any) -> dict[str, str]:
+def _read_plan(df: Any) -> dict[str, str]:
     """Spark's version, and the operators of a plan; of the plan that ran where it has run."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -111,7 +111,7 @@ def _on_tables(
         queries: dict[str, Callable[[], Any]] = {"thetajoin": lambda: ours(left, right)}
         for who, query in own.items():
             queries[who] = partial(session.sql, query)
-        return _compared(name, queries, columns, made)
+        return _compare(name, queries, columns, made)
 
 
 def _scd2(cores: int, scale: float) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class _Files:
         return [progress for progress in query.recentProgress if progress.numInputRows]
 
 
-def _checked(df: Any, columns: str) -> Any:
+def _observe_rows(df: Any, columns: str) -> Any:
     """The rows as they are, with their number and a sum of their hashes in the progress.
 
     Half of each hash is added up, which fits a long. Sums of decimals took over a quarter of all
@@ -236,7 +236,7 @@ def _checked(df: Any, columns: str) -> Any:
     return df.observe("rows", expr("count(*) AS number"), expr(hashed))
 
 
-def _found(batches: list[Any]) -> tuple[int, int]:
+def _sum_batches(batches: list[Any]) -> tuple[int, int]:
     """Rows and hashes of a query, over all its micro-batches."""
     seen = [progress.observedMetrics["rows"] for progress in batches]
     return sum(row.number for row in seen), sum(int(row.hashes or 0) for row in seen)
@@ -258,7 +258,7 @@ def _rates(
                 files.session.conf.set(setting, value)
             batches = files.run(query())
             rates[who].append(rows_per_s(batches[SETTLING:BATCHES]))
-            found[who] = _found(batches)
+            found[who] = _sum_batches(batches)
             files.operators[who] = ", ".join(op.operatorName for op in batches[-1].stateOperators)
     return rates, found
 
@@ -286,14 +286,14 @@ def _stream_equality(cores: int, scale: float, figures: Iterable[str] = FIGURES)
         found = tj.join(
             files.stream("l"), files.stream("r"), "l.k = r.k", window=window, units=cores
         )
-        return _checked(found, columns)
+        return _observe_rows(found, columns)
 
     def own() -> Any:
         left, right = files.stream("l").alias("l"), files.stream("r").alias("r")
         from pyspark.sql.functions import expr
 
         near = "l_ts >= r_ts - INTERVAL 5 MINUTES AND l_ts <= r_ts + INTERVAL 5 MINUTES"
-        return _checked(left.join(right, expr(f"l.k = r.k AND {near}")), columns)
+        return _observe_rows(left.join(right, expr(f"l.k = r.k AND {near}")), columns)
 
     # Format 4 came with Spark 4.3.
     known = {key: FIGURES[key] for key in figures if "v4" not in key or _has_format_4(files)}
@@ -365,8 +365,8 @@ def _asof_stream(cores: int, scale: float) -> dict[str, Any]:
     rows = _check_nearest(files, nearest())
     columns = "l_id l_ts r_id"
     queries = {
-        "nearest": ({PROVIDER: ROCKSDB}, lambda: _checked(nearest(), columns)),
-        "join": ({PROVIDER: ROCKSDB}, lambda: _checked(joined(), columns)),
+        "nearest": ({PROVIDER: ROCKSDB}, lambda: _observe_rows(nearest(), columns)),
+        "join": ({PROVIDER: ROCKSDB}, lambda: _observe_rows(joined(), columns)),
     }
     rates, found = _rates(files, queries)
     middle = medians(rates)

@@ -115,7 +115,7 @@ class Picked:
         return frame[(column > self.low) & (column < self.high)]
 
 
-def _picked(symbols: tuple[str, ...]) -> dict[str, Picked]:
+def _pick(symbols: tuple[str, ...]) -> dict[str, Picked]:
     seldom = symbols[len(symbols) // 2 :]
     return {
         "fifty": Picked(symbols[:: max(1, len(symbols) // 50)][:50]),
@@ -129,7 +129,7 @@ def _picked(symbols: tuple[str, ...]) -> dict[str, Picked]:
 
 def _last_quotes(name: str, threads: int, scale: float) -> Case:
     tables, symbols = market(scale)
-    picked = _picked(symbols)[name]
+    picked = _pick(symbols)[name]
     by = picked.by
     case = Case(tables, threads, COLUMNS)
 
@@ -168,5 +168,5 @@ def _pandas_columns(by: tuple[str, ...]) -> list[str]:
 
 
 KX: dict[str, Callable[[int, float], Case]] = {
-    f"kx_{name}": partial(_last_quotes, name) for name in _picked(("S",))
+    f"kx_{name}": partial(_last_quotes, name) for name in _pick(("S",))
 }

@@ -27,7 +27,7 @@ def _number(rows: int, scale: float) -> int:
     return max(10, int(rows * scale))
 
 
-def _renamed(table: pa.Table) -> pa.Table:
+def _rename(table: pa.Table) -> pa.Table:
     """The same table as the other side of a join with itself."""
     return table.rename_columns([f"r_{name}" for name in table.column_names])
 
@@ -36,7 +36,7 @@ def _count(on: str) -> str:
     return f"SELECT count(*) AS n FROM l JOIN r ON {on}"
 
 
-def _counted(tables: Tables, threads: int, on: str) -> Case:
+def _count_case(tables: Tables, threads: int, on: str) -> Case:
     """How many pairs there are."""
     case = Case(tables, threads, "n")
     case.runs["thetajoin"] = lambda: tj.join_agg(
@@ -56,7 +56,7 @@ def iejoin_employees(threads: int, scale: float) -> Case:
     tax = salary // 10 - np.where(random.random(rows) < 0.01, 11, 0)
     left = pa.table({"id": np.arange(rows), "salary": salary, "tax": tax})
     on = "l.salary < r.r_salary AND l.tax > r.r_tax"
-    case = _listed(Tables(left, _renamed(left)), threads, on)
+    case = _list_case(Tables(left, _rename(left)), threads, on)
 
     def anomalies(pl: Any, one: Any, other: Any) -> Any:
         more = pl.col("salary") < pl.col("r_salary")
@@ -74,7 +74,7 @@ def iejoin_events(threads: int, scale: float) -> Case:
     length = np.where(random.random(rows) < 0.1, 120, random.integers(5, 56, rows))
     left = pa.table({"id": np.arange(rows), "start": start, "stop": start + MINUTE * length})
     on = "l.start <= r.r_stop AND l.stop >= r.r_start AND l.id <> r.r_id"
-    case = _listed(Tables(left, _renamed(left)), threads, on)
+    case = _list_case(Tables(left, _rename(left)), threads, on)
 
     def overlapping(pl: Any, one: Any, other: Any) -> Any:
         begun, ended = pl.col("start") <= pl.col("r_stop"), pl.col("stop") >= pl.col("r_start")
@@ -96,7 +96,7 @@ def iejoin_selectivity(threads: int, scale: float) -> Case:
             "value": random.integers(0, 1000, rows),
         }
     )
-    tables = Tables(left, _renamed(left))
+    tables = Tables(left, _rename(left))
     on = "l.k = r.r_k AND l.k2 = r.r_k2 AND l.x > r.r_x AND l.x < r.r_x + 30"
     case = Case(tables, threads, "k2 x n total")
     case.runs["thetajoin"] = lambda: tj.join_agg(
@@ -119,8 +119,8 @@ def iejoin_one_each(threads: int, scale: float) -> Case:
     """Intervals that follow each other without a gap: each overlaps only itself."""
     start = np.arange(_number(10_000_000, scale))
     left = pa.table({"id": start, "start": start, "stop": start + 1})
-    case = _listed(
-        Tables(left, _renamed(left)), threads, "l.start < r.r_stop AND r.r_start < l.stop"
+    case = _list_case(
+        Tables(left, _rename(left)), threads, "l.start < r.r_stop AND r.r_start < l.stop"
     )
 
     def overlapping(pl: Any, one: Any, other: Any) -> Any:
@@ -150,7 +150,7 @@ def _one_inequality(rows: int, threads: int, on: str) -> Case:
     low = np.zeros(rows, np.int64)
     low[:: max(1, rows // 10)] = 2
     right = pa.table({"high": random.integers(1, 101, rows)})
-    return _counted(Tables(pa.table({"low": low}), right), threads, on)
+    return _count_case(Tables(pa.table({"low": low}), right), threads, on)
 
 
 def range_join_small(threads: int, scale: float) -> Case:
@@ -163,7 +163,7 @@ def range_join_small(threads: int, scale: float) -> Case:
     }
     tables = Tables(pa.table({"fare": fare, "distance": distance}), pa.table(limits))
     within = "l.fare < r.most_f AND l.distance < r.most_d AND l.fare > 0 AND l.distance > 0"
-    case = _counted(tables, threads, within)
+    case = _count_case(tables, threads, within)
 
     def within_limits(pl: Any, trips: Any, most: Any) -> Any:
         fares = [pl.col("fare") < pl.col("most_f"), pl.col("fare") > 0]
@@ -204,7 +204,7 @@ def asof_no_key(threads: int, scale: float) -> Case:
     return _asof(Tables(pa.table(left), pa.table(right)), threads)
 
 
-def _listed(tables: Tables, threads: int, on: str) -> Case:
+def _list_case(tables: Tables, threads: int, on: str) -> Case:
     """All pairs, with the columns of both."""
     names = " ".join((*tables.left.column_names, *tables.right.column_names))
     case = Case(tables, threads, names)

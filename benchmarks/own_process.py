@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import TooSlowError
-from benchmarks.peers import installed
+from benchmarks.peers import list_installed
 
 # Pythons of environments with an older Arrow than the other peers have.
 POLARS_BIO = "THETAJOIN_POLARS_BIO_PYTHON"
@@ -152,9 +152,9 @@ class Pathway(OwnProcess):
 
 def polars_bio_python() -> str | None:
     """The Python that has polars-bio: this one, or that of an environment of its own."""
-    return sys.executable if installed("polars_bio") else os.environ.get(POLARS_BIO)
+    return sys.executable if list_installed("polars_bio") else os.environ.get(POLARS_BIO)
 
 
 def pathway_python() -> str | None:
     """The Python that has Pathway: this one, or that of an environment of its own."""
-    return sys.executable if installed("pathway") else os.environ.get(PATHWAY)
+    return sys.executable if list_installed("pathway") else os.environ.get(PATHWAY)

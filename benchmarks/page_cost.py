@@ -44,12 +44,12 @@ def measure(seconds: float = SECONDS) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="thetajoin-page-cost-") as folder:
         spark = local_session(2, memory="1g", shuffle_partitions=2)
         try:
-            return _measured(spark, Path(folder), seconds)
+            return _measure(spark, Path(folder), seconds)
         finally:
             spark.stop()
 
 
-def _measured(spark: Any, folder: Path, seconds: float) -> dict[str, Any]:
+def _measure(spark: Any, folder: Path, seconds: float) -> dict[str, Any]:
     from thetajoin.jobs.page import serve
 
     with _query(spark, folder) as query:

@@ -16,7 +16,7 @@ Q1 = "l.a < r.a AND l.b > r.b"
 LIMIT_S = 60
 
 
-def installed(*names: str) -> list[str]:
+def list_installed(*names: str) -> list[str]:
     """Those of the peers that can be imported here."""
     return [name for name in names if find_spec(name) is not None]
 
@@ -185,7 +185,7 @@ def join_runs(
 ) -> dict[str, Callable[[], int]]:
     """The same join by every peer that is installed, ready to be timed."""
     runs: dict[str, Callable[[], int]] = {}
-    present = installed("duckdb", "polars", "chdb")
+    present = list_installed("duckdb", "polars", "chdb")
     if "duckdb" in present:
         duck = DuckDB(threads)
         runs["duckdb"] = lambda: duck.join(left, right, on)

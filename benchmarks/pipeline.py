@@ -112,7 +112,7 @@ def _throughput(place: Place, report: Report, progress: Progress, scale: float) 
         for what, taken in measured.items():
             out = f"{what}-{number}"
             taken.append(_rates(_writer(what, place, out, most), place.folder / out))
-        found = data.written(place.session, place.servers, f"join-{number}").num_rows
+        found = data.read_topic(place.session, place.servers, f"join-{number}").num_rows
         if found != expected:
             raise ThetaJoinError(f"the join gave {found:,} matches, and there are {expected:,}")
     rates = {
@@ -128,7 +128,7 @@ def _throughput(place: Place, report: Report, progress: Progress, scale: float) 
 def _writer(what: str, place: Place, out: str, most: int) -> Any:
     if what == "join":
         return _join(place, TOPICS, out, most)
-    return _copy(place, out, 2 * most) if what == "copy" else _parsed_copy(place, out, most)
+    return _copy(place, out, 2 * most) if what == "copy" else _copy_parsed(place, out, most)
 
 
 def count_pairs(left: pa.Table, right: pa.Table) -> int:
@@ -156,11 +156,11 @@ def _copy(place: Place, out: str, most: int) -> Any:
     return rows.writeStream.format("kafka").options(**options, topic=out)
 
 
-def _parsed_copy(place: Place, out: str, most: int) -> Any:
+def _copy_parsed(place: Place, out: str, most: int) -> Any:
     """What a join does beside joining: messages read as rows, and written again with ids."""
     left, right = _sides(place, TOPICS, most)
     rows = left.unionByName(right).selectExpr("id", "id AS other", "kafka_timestamp AS came")
-    return _written(rows, place, out)
+    return _write(rows, place, out)
 
 
 def _join(place: Place, topics: tuple[str, str], out: str, most: int | None) -> Any:
@@ -171,7 +171,7 @@ def _join(place: Place, topics: tuple[str, str], out: str, most: int | None) -> 
     window = tj.TimeWindow(f"{WINDOW_S} seconds", time="ts")
     found = tj.join(left, right, data.CONDITION, window=window)
     later = "greatest(kafka_timestamp, kafka_timestamp_right) AS came"
-    return _written(found.selectExpr("id", "id_right AS other", later), place, out)
+    return _write(found.selectExpr("id", "id_right AS other", later), place, out)
 
 
 def _sides(place: Place, topics: tuple[str, str], most: int | None) -> list[Any]:
@@ -184,7 +184,7 @@ def _sides(place: Place, topics: tuple[str, str], most: int | None) -> list[Any]
     return [read_topic(place.session, s.topic, s, s.schema) for s in sources]
 
 
-def _written(rows: Any, place: Place, out: str) -> Any:
+def _write(rows: Any, place: Place, out: str) -> Any:
     from thetajoin.jobs.sinks import stream_writer
     from thetajoin.jobs.systems import TopicSink
 
@@ -277,9 +277,9 @@ def _kills(place: Place, report: Report, progress: Progress, kills: int) -> None
     ordeal = Ordeal(data.write_job(place.folder / "killed", text))
     progress(f"{kills} kills of a driver")
     ordeal.run(kills)
-    found = data.written(place.session, place.servers, "killed_pairs")
-    expected = data.expected_pairs(left, right)
-    seen, once = data.counted(found), data.counted(data.without_repeats(found))
+    found = data.read_topic(place.session, place.servers, "killed_pairs")
+    expected = data.expect_pairs(left, right)
+    seen, once = data.count_pairs(found), data.count_pairs(data.without_repeats(found))
     report.figures["kafka_kills"] = ordeal.kills
     report.figures["lost"] = (expected - once).total()
     report.figures["doubled_effective"] = (once - expected).total()

@@ -37,7 +37,7 @@ def make_rows(side: int, rows: int, seed: int = 5) -> pa.Table:
     return table.take(pa.array(places))
 
 
-def expected_pairs(left: pa.Table, right: pa.Table) -> Counter[tuple[int, int]]:
+def expect_pairs(left: pa.Table, right: pa.Table) -> Counter[tuple[int, int]]:
     """Every match of the job, by comparing each left row with all right rows."""
     r_id, r_a, r_b = (right.column(name).to_numpy() for name in ("id", "a", "b"))
     r_ts = right.column("ts").cast(pa.int64()).to_numpy()
@@ -81,7 +81,7 @@ def fill(session: Any, servers: str, topic: str, rows: pa.Table) -> None:
     messages.write.format("kafka").options(**options).save()
 
 
-def written(session: Any, servers: str, topic: str) -> pa.Table:
+def read_topic(session: Any, servers: str, topic: str) -> pa.Table:
     """What a topic holds: `key`, `id` and `other` of each message."""
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
     found = session.read.format("kafka").options(**options).load()
@@ -90,7 +90,7 @@ def written(session: Any, servers: str, topic: str) -> pa.Table:
     return found.selectExpr("key", "v.id AS id", "v.other AS other").toArrow()
 
 
-def counted(rows: pa.Table) -> Counter[tuple[int, int]]:
+def count_pairs(rows: pa.Table) -> Counter[tuple[int, int]]:
     """Pairs, and how often each is there."""
     ids, others = (rows.column(name).to_pylist() for name in ("id", "other"))
     return Counter(zip(ids, others, strict=True))

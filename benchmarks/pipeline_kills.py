@@ -29,7 +29,7 @@ class Ordeal:
     starts: int = 0
 
     def run(self, kills: int) -> None:
-        """Kill the driver so many times, then let it finish."""
+        """Kill the driver that many times, then let it finish."""
         random = np.random.default_rng(self.seed)
         while self.kills < kills and self._start(random.uniform(0, WITHIN_S)):
             pass
@@ -43,7 +43,7 @@ class Ordeal:
         process = self._process()
         try:
             if after is None:
-                self._finished(process)
+                self._finish(process)
                 return False
             latest = time.monotonic() + LONGEST_S
             while self._number("commits") == begun or not self._inside():
@@ -51,7 +51,7 @@ class Ordeal:
                     self._check(process)
                     return False
                 if time.monotonic() > latest:
-                    raise RuntimeError(f"no micro-batch within {LONGEST_S} s: {self._said()}")
+                    raise RuntimeError(f"no micro-batch within {LONGEST_S} s: {self._read_log()}")
                 time.sleep(0.01)
             time.sleep(after)
             if process.poll() is not None:
@@ -74,16 +74,16 @@ class Ordeal:
                 start_new_session=True,  # its JVM is killed with it
             )
 
-    def _finished(self, process: subprocess.Popen[bytes]) -> None:
+    def _finish(self, process: subprocess.Popen[bytes]) -> None:
         try:
             process.wait(LONGEST_S)
         except subprocess.TimeoutExpired:
-            raise RuntimeError(f"the job did not end: {self._said()}") from None
+            raise RuntimeError(f"the job did not end: {self._read_log()}") from None
         self._check(process)
 
     def _check(self, process: subprocess.Popen[bytes]) -> None:
         if process.returncode:
-            raise RuntimeError(f"the job failed: {self._said()}")
+            raise RuntimeError(f"the job failed: {self._read_log()}")
 
     @staticmethod
     def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -95,7 +95,7 @@ class Ordeal:
     def _log(self) -> Path:
         return self.job.with_suffix(".log")
 
-    def _said(self) -> str:
+    def _read_log(self) -> str:
         return self._log.read_text(errors="replace")[-400:]
 
     def _number(self, what: str) -> int:

@@ -26,9 +26,9 @@ def plot_curves(curves: dict[str, Any], folder: Path) -> list[Path]:
         axes = figure.subplots()
         at, lines = curve["at"], curve["lines"]
         if len(at) < 4:
-            _grouped(axes, at, lines)
+            _draw_bars(axes, at, lines)
         else:
-            _drawn(axes, at, lines)
+            _draw_lines(axes, at, lines)
         lowest = min(min(values) for values in lines.values())
         highest = max(max(values) for values in lines.values())
         if lowest > 0 and highest / lowest > 20:
@@ -59,7 +59,7 @@ def short(value: float, base: int = 1000) -> str:
     return f"{value:.3g}"
 
 
-def _drawn(axes: Any, at: list[Any], lines: dict[str, list[float]]) -> None:
+def _draw_lines(axes: Any, at: list[Any], lines: dict[str, list[float]]) -> None:
     """Lines over numbers, or over names at equal distances."""
     named = any(isinstance(x, str) for x in at)
     for label, values in lines.items():
@@ -70,7 +70,7 @@ def _drawn(axes: Any, at: list[Any], lines: dict[str, list[float]]) -> None:
     axes.set_xticks(range(len(at)) if named else at, [_place(x) for x in at])
 
 
-def _grouped(axes: Any, at: list[Any], lines: dict[str, list[float]]) -> None:
+def _draw_bars(axes: Any, at: list[Any], lines: dict[str, list[float]]) -> None:
     """Bars side by side at each place."""
     width = 0.8 / len(lines)
     for number, (label, values) in enumerate(lines.items()):

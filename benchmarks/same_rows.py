@@ -51,7 +51,7 @@ def checksum(result: Any, columns: Sequence[str]) -> tuple[int, int, int]:
     table = table.select([table.column_names.index(name) for name in columns])
     hashes = np.zeros(table.num_rows, np.uint64)
     for column in table.columns:
-        hashes = _mixed(hashes * np.uint64(31) + _hashes(column.combine_chunks()))
+        hashes = _mix(hashes * np.uint64(31) + _hashes(column.combine_chunks()))
     return table.num_rows, int(hashes.sum()), int((hashes * (hashes >> np.uint64(7))).sum())
 
 
@@ -70,10 +70,10 @@ def _hashes(column: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
         taken = [blake2b(str(word).encode(), digest_size=8).digest() for word in words.dictionary]
         places = pc.fill_null(words.indices, 0).to_numpy()
         bits = np.frombuffer(b"".join(taken) or bytes(8), np.uint64)[places]
-    return np.where(null, NULL, _mixed(bits))
+    return np.where(null, NULL, _mix(bits))
 
 
-def _mixed(bits: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _mix(bits: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
     bits = (bits ^ (bits >> np.uint64(30))) * MIX[0]
     bits = (bits ^ (bits >> np.uint64(27))) * MIX[1]
     return bits ^ (bits >> np.uint64(31))

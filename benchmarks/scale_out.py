@@ -157,7 +157,7 @@ def _spark(cores: int, scale: float) -> dict[str, Any]:
     return {**medians, "rates": found}
 
 
-def _sent(cores: int, scale: float) -> dict[str, Any]:
+def _count_sent(cores: int, scale: float) -> dict[str, Any]:
     """Rows that reach the units on executors in processes of their own, and the model's number.
 
     BiStream's equation 6 for a matrix; its equation 5 for subgroups, less the copy that is stored,
@@ -246,7 +246,7 @@ def _files(folder: Path, seed: int, number: int, rows: int) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-_SPARK = {"spark": _spark, "sent": _sent, "repartition": _repartition}
+_SPARK = {"spark": _spark, "sent": _count_sent, "repartition": _repartition}
 
 if __name__ == "__main__":
     run_workload({**{name: _in_units(name) for name in WORKLOADS}, **_SPARK})

@@ -51,7 +51,7 @@ def _ids(rows: int, batch: int) -> np.ndarray:
     return np.arange(rows) + batch * rows
 
 
-def _keyed(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
+def _make_keyed(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
     """Ten rows of a key in each micro-batch, about two matches a row."""
     sides = []
     for side in (0, 1):
@@ -61,7 +61,7 @@ def _keyed(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
     return sides[0], sides[1]
 
 
-def _banded(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
+def _make_banded(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
     sides = []
     for side in (0, 1):
         v = np.random.default_rng([batch, side]).integers(0, 10 * rows, rows)
@@ -69,7 +69,7 @@ def _banded(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
     return sides[0], sides[1]
 
 
-def _pointed(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
+def _make_points(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
     """Points, and intervals of which a point lies in one or two."""
     random = np.random.default_rng(batch)
     left = pa.table({"id": _ids(rows, batch), "v": random.integers(0, 10 * rows, rows)})
@@ -78,12 +78,12 @@ def _pointed(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
     return left, pa.table(right)
 
 
-def _related(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
+def _make_related(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
     sides = [correlated(rows, rows * (STORED + 1), 1.0, 2 * batch + side) for side in (0, 1)]
     return sides[0], sides[1]
 
 
-def _unrelated(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
+def _make_unrelated(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
     window = rows * (STORED + 1)
     sides = [
         independent(rows, window, 1.0, 2 * batch + side, left=side == 0).append_column(
@@ -104,7 +104,7 @@ def _zipf(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
     return sides[0], sides[1]
 
 
-def _drifting(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
+def _make_drifting(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
     """Times that grow: a micro-batch is a hundredth of the band."""
     sides = []
     for side in (0, 1):
@@ -118,15 +118,15 @@ def _drifting(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
 
 
 WORKLOADS = {
-    "hash": Workload("l.k = r.k AND ABS(l.v - r.v) <= 50", _keyed),
-    "band": Workload("ABS(l.v - r.v) <= 5", _banded),
-    "interval": Workload("l.v >= r.lo AND l.v < r.hi", _pointed, sampled=True),
-    "ranges_related": Workload(Q1, _related, sampled=True),
-    "ranges_unrelated": Workload(Q1, _unrelated, sampled=True),
+    "hash": Workload("l.k = r.k AND ABS(l.v - r.v) <= 50", _make_keyed),
+    "band": Workload("ABS(l.v - r.v) <= 5", _make_banded),
+    "interval": Workload("l.v >= r.lo AND l.v < r.hi", _make_points, sampled=True),
+    "ranges_related": Workload(Q1, _make_related, sampled=True),
+    "ranges_unrelated": Workload(Q1, _make_unrelated, sampled=True),
     "zipf": Workload("l.k = r.k AND ABS(l.v - r.v) <= 0.000004", _zipf, sampled=True),
     "drift": Workload(
         "l.t - r.t >= INTERVAL '-1800' SECOND AND l.t - r.t <= INTERVAL '1800' SECOND AND " + Q1,
-        _drifting,
+        _make_drifting,
     ),
 }
 
@@ -203,10 +203,10 @@ class Cluster:
             "packing": packing,
             "units": seconds,
             "matches": matches,
-            "sent": self._sent(left, right),
+            "sent": self._count_sent(left, right),
         }
 
-    def _sent(self, left: pa.Table, right: pa.Table) -> np.ndarray:
+    def _count_sent(self, left: pa.Table, right: pa.Table) -> np.ndarray:
         """Rows that each unit was sent."""
         sent = np.zeros(self.units, np.int64)
         if not self.plan.meets:
@@ -229,7 +229,7 @@ def _parts(table: pa.Table, number: int) -> Iterator[list[pa.RecordBatch]]:
         yield table.slice(start, step).rename_columns(names).to_batches(max_chunksize=10_000)
 
 
-def routing_of(workload: Workload, rows: int, units: int) -> Routing | None:
+def find_routing(workload: Workload, rows: int, units: int) -> Routing | None:
     """The routing that a sample of the rows gives, where one is asked for."""
     if units == 1:
         # One unit that does all is a plain join: nothing is to be ordered or sent anywhere else.
@@ -243,12 +243,12 @@ def routing_of(workload: Workload, rows: int, units: int) -> Routing | None:
 
 
 def measure(name: str, units: int, rows: int) -> dict[str, Any]:
-    """A workload over so many units: medians of the micro-batches that are measured."""
+    """A workload over that many units: medians of the micro-batches that are measured."""
     workload = WORKLOADS[name]
     batches = [workload.rows(rows, at) for at in range(STORED + MEASURED)]
     schemas = batches[0][0].schema, batches[0][1].schema
     with tempfile.TemporaryDirectory(prefix="thetajoin-scale-") as folder, _local_dirs(folder):
-        cluster = Cluster(workload.on, units, routing_of(workload, rows, units), schemas)
+        cluster = Cluster(workload.on, units, find_routing(workload, rows, units), schemas)
         found = [cluster.run(*batch) for batch in batches][STORED:]
     busiest = [step["units"].max() for step in found]
     sent = [step["sent"] for step in found]

@@ -65,7 +65,7 @@ def run(progress: Progress, scale: float = 1.0) -> Report:
     report.figures["skew_ratio"] = skew["zipf"] / skew["uniform"]
     progress("cores, local[1] and local[2] in turns")
     turns = in_turns(MODULE, ["cores", "--scale", str(scale)], (1, 2), 2 * ROUNDS)
-    cores = _found(**{f"local[{number}]": seconds for number, seconds in turns.items()})
+    cores = _report(**{f"local[{number}]": seconds for number, seconds in turns.items()})
     report.details["cores"] = cores
     report.figures["speedup_2_cores"] = cores["median"]["local[1]"] / cores["median"]["local[2]"]
     return report
@@ -134,7 +134,7 @@ def _session(cores: int) -> Any:
     return local_session(cores, memory="6g", shuffle_partitions=cores, settings=NARROW_ROWS)
 
 
-def _found(**seconds: list[float]) -> dict[str, Any]:
+def _report(**seconds: list[float]) -> dict[str, Any]:
     median = {name: statistics.median(values) for name, values in seconds.items()}
     return {"median": median, "seconds": seconds}
 
@@ -144,7 +144,7 @@ def _expect(what: str, found: int, expected: int) -> None:
         raise RuntimeError(f"{what} gave {found} rows, not {expected}")
 
 
-def _embedded(left: pa.Table, right: pa.Table, on: str) -> int:
+def _join_embedded(left: pa.Table, right: pa.Table, on: str) -> int:
     import thetajoin as tj
 
     return sum(batch.num_rows for batch in tj.join_batches(left, right, on))
@@ -164,7 +164,7 @@ def _vs_spark(cores: int, scale: float) -> dict[str, Any]:
         counted = l.join(peer, condition).count()
         spark = [time.perf_counter() - start]
         _expect("the join", tj.join(l, r, Q1).count(), counted)
-    return _found(ours=ours, spark=spark)
+    return _report(ours=ours, spark=spark)
 
 
 def _growth(cores: int, scale: float) -> dict[str, Any]:
@@ -179,9 +179,9 @@ def _growth(cores: int, scale: float) -> dict[str, Any]:
             def query(one: Any = one, two: Any = two) -> Any:
                 return tj.join(one, two, Q1)
 
-            _expect(name, query().count(), _embedded(left, right, Q1))
+            _expect(name, query().count(), _join_embedded(left, right, Q1))
             seconds[name] = _seconds(query, 3, WARM_UP)
-    return _found(**seconds)
+    return _report(**seconds)
 
 
 def intervals(points: int, number: int, seed: int) -> tuple[pa.Table, pa.Table]:
@@ -209,7 +209,7 @@ def _band(cores: int, scale: float) -> dict[str, Any]:
     left, right = intervals(int(2_000_000 * scale), int(200_000 * scale), 3)
     mean = int(1_000_000_000 / right.num_rows)
     with tables(_session(cores), left=left, right=right) as (l, r):  # noqa: E741
-        expected = _embedded(left, right, BAND)
+        expected = _join_embedded(left, right, BAND)
 
         def bucketed(width: int, hint: str) -> Any:
             bins = r.selectExpr(
@@ -246,11 +246,11 @@ def _band(cores: int, scale: float) -> dict[str, Any]:
             for name in finalists:
                 seconds[name] += _seconds(partial(bucketed, *ways[name]), 1, 0)
         best = min(finalists, key=lambda name: statistics.median(seconds[name]))
-    found = _found(ours=seconds["ours"], equality=seconds["equality"], bucketing=seconds[best])
-    return {**found, "tried": tried, "finalists": _found(**seconds)["median"], "best": best}
+    found = _report(ours=seconds["ours"], equality=seconds["equality"], bucketing=seconds[best])
+    return {**found, "tried": tried, "finalists": _report(**seconds)["median"], "best": best}
 
 
-def skewed(rows: int, alpha: float | None, seed: int) -> pa.Table:
+def make_skewed(rows: int, alpha: float | None, seed: int) -> pa.Table:
     """Rows ``(id, k)`` with `k` among `rows` values: uniform, or Zipf with its ranks shuffled."""
     random = np.random.default_rng(seed)
     if alpha is None:
@@ -269,7 +269,7 @@ def _skew(cores: int, scale: float) -> dict[str, Any]:
     on = "ABS(l.k - r.k) <= 1"
     every = np.random.default_rng(7).permutation(rows)
     right = pa.table({"rid": np.arange(rows), "k": every})
-    zipf, uniform = skewed(rows, 1.2, 4), skewed(rows, None, 4)
+    zipf, uniform = make_skewed(rows, 1.2, 4), make_skewed(rows, None, 4)
     seconds: dict[str, list[float]] = {"zipf": [], "uniform": []}
     with tables(_session(cores), zipf=zipf, uniform=uniform, right=right) as (z, u, r):
         for name, frame in (("zipf", z), ("uniform", u)):
@@ -277,7 +277,7 @@ def _skew(cores: int, scale: float) -> dict[str, Any]:
         for _ in range(ROUNDS):
             seconds["zipf"] += _seconds(lambda: tj.join(z, r, on), 1, 0)
             seconds["uniform"] += _seconds(lambda: tj.join(u, r, on), 1, 0)
-    return _found(**seconds)
+    return _report(**seconds)
 
 
 def _cores(cores: int, scale: float) -> Iterator[float]:

@@ -104,7 +104,7 @@ class Streams:
         return source.selectExpr("value AS id", f"{a} AS a", f"{a} + {noise} * {width!r}D AS b")
 
 
-def joined(streams: Streams, window: int, unit: str = "join") -> Any:
+def join_streams(streams: Streams, window: int, unit: str = "join") -> Any:
     """The join of both streams, by its own units or by others that do less."""
     import thetajoin as tj
     from benchmarks.empty_unit import EchoUnit, EmptyUnit, instead
@@ -175,7 +175,7 @@ def checkpoints() -> Iterator[Path]:
 
 
 def spark_on(cores: int) -> Any:
-    """A session on so many cores."""
+    """A session on that many cores."""
     from thetajoin.spark.session import NARROW_ROWS, local_session
 
     return local_session(cores, memory="6g", shuffle_partitions=cores, settings=NARROW_ROWS)
@@ -186,7 +186,7 @@ def _fill(window: int, rows: int) -> int:
     return -(-window // (rows // 2)) + 3
 
 
-def alternating(
+def run_in_turns(
     queries: dict[str, Callable[[], Any]], window: int, rows: int, mode: dict[str, str]
 ) -> dict[str, Any]:
     """Rows a second of each query, in turns, after a round of each for Spark's compiler."""
@@ -214,12 +214,12 @@ def _share(cores: int, scale: float) -> dict[str, Any]:
     window, rows = int(WINDOW * scale), int(BATCH * scale)
     streams = Streams(spark_on(cores), rows, window, 1.0)
     queries = {
-        "join": lambda: joined(streams, window),
-        "empty": lambda: joined(streams, window, "empty"),
-        "echo": lambda: joined(streams, window, "echo"),
+        "join": lambda: join_streams(streams, window),
+        "empty": lambda: join_streams(streams, window, "empty"),
+        "echo": lambda: join_streams(streams, window, "echo"),
         "plain": lambda: _plain(streams),
     }
-    return alternating(queries, window, rows, {})
+    return run_in_turns(queries, window, rows, {})
 
 
 def _many(cores: int, scale: float) -> Iterator[dict[str, Any]]:
@@ -232,7 +232,7 @@ def _many(cores: int, scale: float) -> Iterator[dict[str, Any]]:
     place = next(places)
 
     def batches(warm: int, measured: int) -> list[Any]:
-        df = joined(Streams(session, rows, window, 100.0), window)
+        df = join_streams(Streams(session, rows, window, 100.0), window)
         counted = df.groupBy().agg({"b": "sum", "*": "count"})
         return batches_of(counted, warm, measured, place, mode="complete")
 
@@ -311,7 +311,7 @@ def _constant_key(cores: int, scale: float) -> dict[str, Any]:
     session, places = spark_on(cores), checkpoints()
     window, probes = int(50_000 * scale), 200
     ours = Streams(session, int(BATCH * scale), window, 1.0)
-    join = rows_per_s(batches_of(joined(ours, window), 6, MEASURED, next(places)))
+    join = rows_per_s(batches_of(join_streams(ours, window), 6, MEASURED, next(places)))
     session.conf.set(PROVIDER, SPARKS_DEFAULT_STORE)
     streams = Streams(session, probes, window, 1.0)
     left = streams.side(1, window).where(f"id < {window}").selectExpr("*", "1 AS key")
@@ -328,14 +328,14 @@ def _recovery(cores: int, scale: float) -> dict[str, Any]:
     window, rows = int(WINDOW * scale), int(BATCH * scale)
     streams = Streams(session, rows, window, 1.0)
     place = next(places)
-    batches = batches_of(joined(streams, window), _fill(window, rows), 1, place)
+    batches = batches_of(join_streams(streams, window), _fill(window, rows), 1, place)
     units = units_in(batches[-1])
     stored = sum(unit["stored_rows"] for unit in units)
     held = sum(unit["state_bytes"] for unit in units)
 
     def first_batch(checkpoint: Path) -> float:
         begun = time.perf_counter()
-        batches_of(joined(streams, window), 0, 1, checkpoint)
+        batches_of(join_streams(streams, window), 0, 1, checkpoint)
         return time.perf_counter() - begun
 
     times: dict[str, list[float]] = {"full": [], "empty": []}

@@ -48,7 +48,7 @@ def _bars(report: Report, path: Path) -> Path:
                 ax.axhline(rows["prefap"]["results"], color="#cc3311", linestyle=":")
             if measure.startswith("balance"):
                 ax.axhline(1.0, color="#cc3311", linestyle=":")
-    return _saved(figure, path)
+    return _save(figure, path)
 
 
 def _three(report: Report, path: Path) -> Path:
@@ -64,7 +64,7 @@ def _three(report: Report, path: Path) -> Path:
         ax.axhline(rows["prefap"]["results"], color="#cc3311", linestyle=":")
         ax.set_title(f"{case['title']}: Cartesian products", fontsize=9)
         ax.tick_params(labelsize=8)
-    return _saved(figure, path)
+    return _save(figure, path)
 
 
 def _lines(rows: dict[Any, Any], name: str, case: str, path: Path) -> Path:
@@ -81,10 +81,10 @@ def _lines(rows: dict[Any, Any], name: str, case: str, path: Path) -> Path:
         ax.set_xlabel(name, fontsize=8)
         ax.tick_params(labelsize=8)
     axes[0].legend(fontsize=8)
-    return _saved(figure, path)
+    return _save(figure, path)
 
 
-def _saved(figure: Any, path: Path) -> Path:
+def _save(figure: Any, path: Path) -> Path:
     import matplotlib.pyplot as plt
 
     for axes in figure.axes:

@@ -24,7 +24,7 @@ from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.tables import HeldJoin
-from thetajoin.papers.partitionings import NAMED, Partitioning, named, partition
+from thetajoin.papers.partitionings import NAMED, Partitioning, find_partitioning, partition
 from thetajoin.planner.cells import cell_copies, plan_cells, sample_matches
 from thetajoin.planner.zones import sights_of, summarise
 
@@ -101,7 +101,7 @@ PARTITIONS = (3, 5, 8, 10)
 WINDOWS = (1000, 2000, 5000, 10_000)
 
 
-def joined(left: Stream, right: Stream, op: str, how: Partitioning) -> tuple[int, float]:
+def join_pairs(left: Stream, right: Stream, op: str, how: Partitioning) -> tuple[int, float]:
     """The paper's join itself, all Cartesian products compared: its result's size, and seconds."""
     start = time.perf_counter()
     made = partition(left, right, op, how)
@@ -192,9 +192,9 @@ def compare(left: Stream, right: Stream, op: str, p: int = 10) -> dict[str, dict
     rows = {}
     expected = count_results(left, right, op)
     for name in NAMED:
-        how = named(name, p)
+        how = find_partitioning(name, p)
         measures = measure(left, right, op, partition(left, right, op, how), PROCESSES)
-        found, seconds = joined(left, right, op, how)
+        found, seconds = join_pairs(left, right, op, how)
         if found != expected:
             raise RuntimeError(f"{name} found {found} pairs, not {expected}")
         rows[name] = _row(measures, seconds)
@@ -217,7 +217,7 @@ def ablation(left: Stream, right: Stream, op: str) -> dict[str, Any]:
     """Table 3: Prefap with steps left out."""
     rows: dict[str, Any] = {"results": count_results(left, right, op)}
     for name, switches in ABLATION.items():
-        made = partition(left, right, op, named("prefap", **switches))
+        made = partition(left, right, op, find_partitioning("prefap", **switches))
         rows[name] = made.cartesian_products
     return rows
 
@@ -271,7 +271,7 @@ def three_way(
             found = compared = measures.cartesian_products
         else:
             compared = partition(left, right, op, how).cartesian_products
-            found, seconds = joined(left, right, op, how)
+            found, seconds = join_pairs(left, right, op, how)
         if found != expected:
             raise RuntimeError(f"a join of three found {found} pairs, not {expected}")
         products += compared
@@ -306,15 +306,15 @@ def significance(run: Callable[[int, str], dict[str, float]]) -> dict[str, float
 def _two_way_run(case: Case) -> Callable[[int, str], dict[str, float]]:
     def run(seed: int, name: str) -> dict[str, float]:
         left, right = case.streams(seed)
-        made = partition(left, right, case.op, named(name))
+        made = partition(left, right, case.op, find_partitioning(name))
         measures = measure(left, right, case.op, made, PROCESSES)
-        return _row(measures, joined(left, right, case.op, named(name))[1])
+        return _row(measures, join_pairs(left, right, case.op, find_partitioning(name))[1])
 
     return run
 
 
 def _three_way_run(chain: Chain) -> Callable[[int, str], dict[str, float]]:
-    return lambda seed, name: three_way(chain.streams(seed), chain.ops, named(name))
+    return lambda seed, name: three_way(chain.streams(seed), chain.ops, find_partitioning(name))
 
 
 def run(progress: Progress, scale: float = 1.0) -> Report:
@@ -368,8 +368,10 @@ def _long_prices(size: int) -> tuple[Stream, Stream]:
 
 
 def _three_way_rows() -> dict[str, Any]:
-    ways: dict[str, Partitioning | None] = {name: named(name) for name in NAMED}
-    ways |= {f"prefap {name}": named("prefap", **s) for name, s in ABLATION.items() if s}
+    ways: dict[str, Partitioning | None] = {name: find_partitioning(name) for name in NAMED}
+    ways |= {
+        f"prefap {name}": find_partitioning("prefap", **s) for name, s in ABLATION.items() if s
+    }
     ways["default"] = None
     return {
         name: {

@@ -13,7 +13,7 @@ import thetajoin as tj
 
 # Structures that are ever the fastest at something; the others are there for comparison.
 FIXED = ("po_join", "b_plus_tree", "im_tree", "pim_tree", "bi_sort", "wib_tree", "nested_loop")
-# Pushes before the measurement, and seconds of a slice; the fastest few take so many turns more.
+# Pushes before the measurement, and seconds of a slice; the fastest few take this many more turns.
 WARM, SLICE, FINALISTS, TURNS = 40, 0.04, 3, 7
 
 
@@ -35,7 +35,7 @@ class Workload:
 
     @property
     def condition(self) -> str:
-        """The condition with about so many matches a row."""
+        """The condition with about that many matches a row."""
         if self.predicates == 2:
             return "l.a < r.a AND l.b > r.b"
         return f"ABS(l.a - r.a) <= {self.matches / (2 * self.window)!r}"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.papers.structure_threads import SPAN, throughput
-from benchmarks.papers.structures import distributions, q2_asked, rap, steady, taxi
+from benchmarks.papers.structures import ask_q2, distributions, rap, steady, taxi
 from benchmarks.papers.windows import SideWindow, band, seconds_of
 from thetajoin.index.interval import interval_of
 
@@ -41,7 +41,7 @@ def _two_keys(
     while side.rows < window:
         side.insert(*taxi(random, slide, window, matches))
     a, b = taxi(random, probes, window, matches)
-    asked = (interval_of("<", a), interval_of(">", b)) if two_way else q2_asked(a, b)
+    asked = (interval_of("<", a), interval_of(">", b)) if two_way else ask_q2(a, b)
     return probes / seconds_of(lambda: side.probe(*asked), 0.05)
 
 
@@ -342,7 +342,7 @@ def pim_12(scale: float) -> Curve:
 
 
 def width_for(keys: Any, matches: float) -> int:
-    """A band that matches about so many of these keys on average."""
+    """A band that matches about that many of these keys on average."""
     held, width = np.sort(keys), 1
     while True:
         inside = np.searchsorted(held, keys + width, "right") - np.searchsorted(held, keys - width)

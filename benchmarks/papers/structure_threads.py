@@ -37,7 +37,7 @@ class Feed:
         self.pairs += tuples.size
 
     def turn(self, rows: int, threads: int | None = None) -> float:
-        """Tuples a second over so many rows, half of them of each stream."""
+        """Tuples a second over that many rows, half of them from each stream."""
         while threads is not None and self.threads < threads:
             self.join.add_thread()
             self.threads += 1

@@ -73,7 +73,7 @@ def taxi(
     return float_keys(distance), float_keys(fare)
 
 
-def q2_asked(distance: Int64, fare: Int64) -> tuple[Interval, Interval]:
+def ask_q2(distance: Int64, fare: Int64) -> tuple[Interval, Interval]:
     """Q2: shorter trips that cost more."""
     return interval_of(">", distance), interval_of("<", fare)
 
@@ -97,7 +97,7 @@ def q2(scale: float) -> Figures:
         side = SideWindow(index, window, dims=2, **options)
         while side.rows < window:
             side.insert(*taxi(random, slide, window, matches))
-        asked = [q2_asked(*taxi(random, probes, window, matches)) for _ in range(8)]
+        asked = [ask_q2(*taxi(random, probes, window, matches)) for _ in range(8)]
         spent[name] = seconds_of(partial(_probe_all, side, asked)) / (8 * probes)
         found[name] = _probe_all(side, asked) / (8 * probes)
     figures = {f"po_join_vs_{k}": v / spent["po_join"] for k, v in spent.items() if k != "po_join"}
@@ -112,7 +112,7 @@ def head(scale: float) -> Figures:
         random = np.random.default_rng(2)
         side = SideWindow(name, slide, dims=2)
         side.insert(*taxi(random, slide, slide, 10.0))
-        asked = q2_asked(*taxi(random, probes, slide, 10.0))
+        asked = ask_q2(*taxi(random, probes, slide, 10.0))
         spent[name] = seconds_of(partial(side.probe, *asked)) / probes
     return {"bitset_vs_hash": spent["hash"] / spent["bitset"]}, {"seconds_per_probe": spent}
 
@@ -190,7 +190,7 @@ def rap(scale: float) -> Figures:
             order = np.argsort(keys, kind="stable").astype(np.int32)
             table.insert(order, keys, np.arange(rows, dtype=np.int32))
             errors[name].append(table.imbalance())
-            splitters = table.adjusted()
+            splitters = table.adjust()
         good = [at for at, error in enumerate(errors[name]) if error <= balanced]
         needed[name] = good[0] if good else len(errors[name])
     figure = {"rap_adjustments_to_balance": float(max(needed.values()))}

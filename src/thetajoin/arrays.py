@@ -118,7 +118,7 @@ class _Lent:
         _kept.give(self._block)
 
 
-def _rounded(nbytes: int) -> int:
+def _round_up(nbytes: int) -> int:
     """The size rounded up by at most an eighth, so that other arrays have it too.
 
     >>> _rounded(1 << 20), _rounded((1 << 20) + 1) / (1 << 20)
@@ -136,17 +136,17 @@ def empty(size: int, dtype: Any) -> NDArray[Any]:
         return np.empty(size, dtype)
     if nbytes < KEPT_BYTES:
         return np.frombuffer(pa.allocate_buffer(nbytes), dtype)
-    return np.asarray(_Lent(_kept.take(_rounded(nbytes)), size, dtype))
+    return np.asarray(_Lent(_kept.take(_round_up(nbytes)), size, dtype))
 
 
-def filled(size: int, value: Any, dtype: Any) -> NDArray[Any]:
+def fill(size: int, value: Any, dtype: Any) -> NDArray[Any]:
     """An array of one value."""
     out = empty(size, dtype)
     out.fill(value)
     return out
 
 
-def numbered(size: int) -> NDArray[np.int32]:
+def number_rows(size: int) -> NDArray[np.int32]:
     """The positions of so many rows, from 0 on.
 
     >>> numbered(3).tolist()

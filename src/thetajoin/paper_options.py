@@ -40,14 +40,14 @@ def check_suits(index: str, shapes: Iterable[Shape], condition: str) -> None:
     catalog.check_suits(index, shapes, condition)
 
 
-def live_store() -> type[Store]:
+def load_live_store() -> type[Store]:
     """What keeps a side's rows in a structure from a paper."""
     from thetajoin.papers.live_store import LiveStore
 
     return LiveStore
 
 
-def tuner(join: CompiledJoin) -> Tuner | None:
+def make_tuner(join: CompiledJoin) -> Tuner | None:
     """What changes a running join's structures: only ``index="auto"`` does."""
     from thetajoin.papers import auto
 
@@ -63,18 +63,17 @@ def explain_index(
         return PO_JOIN, None
     from thetajoin.papers import auto
 
-    return auto.explained(join, left, right)
+    return auto.explain_choice(join, left, right)
 
 
-def partitioning(name: str, p: Any, switches: Mapping[str, Any]) -> Partitioning:
+def find_partitioning(name: str, p: Any, switches: Mapping[str, Any]) -> Partitioning:
     """A paper's partitioning by its name."""
     from thetajoin.papers import partitionings
 
-    return partitionings.named(name, p, **switches)
+    return partitionings.find_partitioning(name, p, **switches)
 
 
-def spark_partitionings() -> Any:
+def load_spark_partitionings() -> Any:
     """The module that carries out the papers' partitionings on Spark."""
-    from thetajoin.papers import spark_partitionings
 
-    return spark_partitionings
+    return load_spark_partitionings

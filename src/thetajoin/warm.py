@@ -102,11 +102,11 @@ def joins() -> Iterator[Callable[[], Any]]:
             tj.CountWindow(max(10, rows // 8)),
             tj.FullHistory(),
         ):
-            yield partial(_streamed, rows, on, window)
-    yield _packed
+            yield partial(_warm_stream, rows, on, window)
+    yield _warm_packing
 
 
-def _packed() -> None:
+def _warm_packing() -> None:
     """What Spark's workers do before and beside the join."""
     for nulls in (False, True):
         batch = table(SIZES[-1], 1, nulls=nulls).combine_chunks().to_batches()[0]
@@ -128,7 +128,7 @@ def _read_only(arrivals: Arrivals) -> Arrivals:
     return arrivals
 
 
-def _streamed(rows: int, on: str, window: Any) -> None:
+def _warm_stream(rows: int, on: str, window: Any) -> None:
     counted = isinstance(window, tj.CountWindow)
     join = tj.StreamJoin(on, window=window, order_by="at" if counted else None)
     left, right = (table(rows, seed) for seed in (1, 2))
@@ -160,9 +160,9 @@ def warm(done: Callable[[int, int], None] = lambda some, of: None) -> float:
 
 def compile_ahead(folder: Path) -> str | None:
     """Compile kernels for the best baseline that this machine runs; its name, None without one."""
-    from thetajoin.kernels.compiler import fitting_baselines
+    from thetajoin.kernels.compiler import find_baselines
 
-    for name, features in fitting_baselines()[:1]:
+    for name, features in find_baselines()[:1]:
         environment = os.environ | {
             "NUMBA_CPU_NAME": name,
             "NUMBA_CPU_FEATURES": features,

@@ -16,7 +16,7 @@ from benchmarks import join_data, joins
 from benchmarks.case import Case
 from benchmarks.harness import Report, TooSlowError
 from benchmarks.join_data import Tables
-from benchmarks.joins import CASES, PARTS, TARGETS, best_peer, compared, in_rounds, parts_of
+from benchmarks.joins import CASES, PARTS, TARGETS, best_peer, compare, in_rounds, parts_of
 from benchmarks.names import BENCHMARKS
 from benchmarks.same_rows import check_same_rows, checksum
 from thetajoin.errors import OptionError
@@ -36,7 +36,7 @@ def test_every_engine_gives_the_same_rows_and_is_measured(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(joins, "ROUNDS", 2)
-    found = compared(name, CASES[name](1, SCALE))
+    found = compare(name, CASES[name](1, SCALE))
     ours, *peers = found["median"]
     assert ours == "thetajoin"
     assert any(who.startswith("DuckDB") for who in peers)
@@ -73,7 +73,7 @@ def test_a_peer_with_other_rows_is_told(wrong: pa.Table) -> None:
     case = Case(Tables(TABLE, TABLE), 1, "id x s")
     case.runs = {"thetajoin": lambda: TABLE, "peer": lambda: wrong}
     with pytest.raises(RuntimeError, match=r"disagree on the rows: thetajoin 4 rows.*peer \d rows"):
-        compared("scd2", case)
+        compare("scd2", case)
 
 
 def test_a_peer_that_takes_too_long_is_left_out() -> None:
@@ -82,7 +82,7 @@ def test_a_peer_that_takes_too_long_is_left_out() -> None:
 
     case = Case(Tables(TABLE, TABLE), 1, "id x s")
     case.runs = {"thetajoin": lambda: TABLE, "near": lambda: TABLE, "slow": slow}
-    found = compared("scd2", case)
+    found = compare("scd2", case)
     assert found["left_out"] == {"slow": "no result in 600 s"}
     assert list(found["median"]) == ["thetajoin", "near"]
 
@@ -90,13 +90,13 @@ def test_a_peer_that_takes_too_long_is_left_out() -> None:
 def test_threads_are_measured_on_equal_results_only() -> None:
     case = Case(Tables(TABLE, TABLE), 1, "id x s")
     case.runs = {"thetajoin": lambda: TABLE, "peer": lambda: TABLE.take([3, 2, 1, 0])}
-    turns = joins._compared_in_turns("scd2", case)
+    turns = joins._compare_in_turns("scd2", case)
     assert [set(next(turns)) for _ in range(2)] == [{"thetajoin", "peer"}] * 2
     case.runs["peer"] = lambda: TABLE.slice(1)
     with pytest.raises(RuntimeError, match="scd2: the engines disagree on the rows"):
-        next(joins._compared_in_turns("scd2", case))
+        next(joins._compare_in_turns("scd2", case))
     with pytest.raises(RuntimeError, match="band: the engines disagree on the number of pairs"):
-        next(joins._counted_in_turns("band", {"thetajoin": lambda: 3, "peer": lambda: 4}))
+        next(joins._count_in_turns("band", {"thetajoin": lambda: 3, "peer": lambda: 4}))
 
 
 def test_rows_are_the_same_in_any_order_width_and_kind() -> None:

@@ -12,11 +12,11 @@ pytest.importorskip("duckdb", reason="duckdb is not installed")
 
 from benchmarks import case as case_module
 from benchmarks import own_process
-from benchmarks.asof_spark import ended_within
+from benchmarks.asof_spark import time_within
 from benchmarks.case import Case
 from benchmarks.harness import TooSlowError
 from benchmarks.join_cases import asof_small, attribution_small, overlap, overlap_left
-from benchmarks.joins import compared
+from benchmarks.joins import compare
 from benchmarks.operators import (
     chdb_operators,
     datafusion_operators,
@@ -32,7 +32,7 @@ SERIES = pa.table({"ts": [1, 8], "v": [10, 20]})
 
 def test_two_inequalities_are_one_operator_of_most_engines() -> None:
     for make in (overlap, overlap_left):
-        peers = compared(make.__name__, make(1, SCALE))["peers"]
+        peers = compare(make.__name__, make(1, SCALE))["peers"]
         assert peers["DuckDB"]["operator"] in (
             "IE_JOIN",
             "NESTED_LOOP_JOIN",
@@ -44,7 +44,7 @@ def test_two_inequalities_are_one_operator_of_most_engines() -> None:
 
 def test_clickhouse_joins_by_two_inequalities_with_its_iejoin() -> None:
     pytest.importorskip("chdb", reason="chdb is not installed")
-    peers = compared("overlap_left", overlap_left(1, SCALE))["peers"]
+    peers = compare("overlap_left", overlap_left(1, SCALE))["peers"]
     assert peers["chDB"]["operator"] == "IEJoin"
     assert "ClickHouse" in peers["chDB"]["version"]
 
@@ -63,7 +63,7 @@ def test_datafusion_is_not_asked_for_too_many_pairs(monkeypatch: pytest.MonkeyPa
 def test_pathway_gives_the_same_rows(make: Callable[[int, float], Case]) -> None:
     if pathway_python() is None:
         pytest.skip("no Python with Pathway is named")
-    found = compared(make.__name__, make(1, SCALE))
+    found = compare(make.__name__, make(1, SCALE))
     assert found["median"]["Pathway"] > 0
     assert found["peers"]["Pathway"]["operator"] in ("asof_join", "interval_join")
 
@@ -100,10 +100,10 @@ def test_operators_are_read_from_plans() -> None:
 
 def test_a_call_has_a_limit_and_its_errors_are_told() -> None:
     done = threading.Event()
-    assert ended_within(0.01, lambda: done.wait(60)) is None
+    assert time_within(0.01, lambda: done.wait(60)) is None
     done.set()
-    seconds = ended_within(60, lambda: None)
+    seconds = time_within(60, lambda: None)
     assert seconds is not None
     assert seconds < 60
     with pytest.raises(ZeroDivisionError):
-        ended_within(60, lambda: 1 // 0)
+        time_within(60, lambda: 1 // 0)

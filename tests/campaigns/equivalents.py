@@ -64,7 +64,7 @@ EQUIVALENTS = frozenset(
         ),
         # Only the sign counts, and the step is past all of 64 bits.
         *(
-            _Same(_INTERVAL, "_stepped", _PAST.format(1, "step > 0", -1), _PAST.format(*other))
+            _Same(_INTERVAL, "_shift_keys", _PAST.format(1, "step > 0", -1), _PAST.format(*other))
             for other in (
                 (2, "step > 0", -1),
                 (1, "step > 0", -2),

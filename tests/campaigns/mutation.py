@@ -51,7 +51,7 @@ PARTS: dict[str, frozenset[str]] = {
     "planner/routing.py": frozenset({"explain_route", "_why"}),
     "routes/copies.py": frozenset(),
     "index/interval.py": frozenset(),
-    "index/probe.py": frozenset({"order", "rising"}),
+    "index/probe.py": frozenset({"order", "sort_bounds"}),
     "spark/unit.py": frozenset({"_metrics_frame", "metrics", "to_frame", "coalesce"}),
     "spark/exchange.py": frozenset(),
 }

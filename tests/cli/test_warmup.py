@@ -10,13 +10,13 @@ from thetajoin.kernels import compiler, jit, store
 
 def test_it_says_where_they_are(run, monkeypatch, tmp_path):
     monkeypatch.setattr(jit, "COMPILES", True)
-    monkeypatch.setattr(store, "written_to", lambda: tmp_path)
+    monkeypatch.setattr(store, "find_writable", lambda: tmp_path)
     monkeypatch.setattr(warm, "warm", lambda done: 3.2)
     assert run("warmup") == (0, f"compiled kernels are in {tmp_path} (3 s)\n", "")
 
 
 def test_without_a_folder_nothing_is_made(run, monkeypatch):
-    monkeypatch.setattr(store, "written_to", lambda: None)
+    monkeypatch.setattr(store, "find_writable", lambda: None)
     code, out, err = run("warmup")
     assert (code, err) == (0, "")
     assert "nothing is kept here" in out

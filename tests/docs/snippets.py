@@ -288,7 +288,7 @@ def _unknown_names(text: str) -> list[str]:
     wrong = []
     for module, line in _BY_NAME.findall(text):
         suite, name = suites[module], line.split()[0]
-        known = {one: common | set(options.split()) for one, options, _ in suite.described()}
+        known = {one: common | set(options.split()) for one, options, _ in suite.describe()}
         if name not in {*known, "NAME"}:
             wrong.append(f"there is no {suite.thing} {name}")
         elif name in known:

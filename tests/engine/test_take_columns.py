@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from thetajoin.arrays import empty, filled, numbered
+from thetajoin.arrays import empty, fill, number_rows
 from thetajoin.engine.layout import WORTH_ROWS, take_columns
 
 ROWS = 1_000
@@ -55,7 +55,7 @@ def test_large_arrays_of_any_type() -> None:
 
 def test_large_arrays_that_are_filled() -> None:
     for size in (0, 10, 8192, 8193, 1_000_003):
-        assert (numbered(size) == np.arange(size)).all()
-        assert numbered(size).dtype == np.int32
-        assert (filled(size, -1, np.int32) == np.full(size, -1, np.int32)).all()
-        assert filled(size, True, np.bool_).all()
+        assert (number_rows(size) == np.arange(size)).all()
+        assert number_rows(size).dtype == np.int32
+        assert (fill(size, -1, np.int32) == np.full(size, -1, np.int32)).all()
+        assert fill(size, True, np.bool_).all()

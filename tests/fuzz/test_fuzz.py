@@ -175,7 +175,7 @@ def test_a_band_that_saturates_is_found(monkeypatch):
         ends = None if low is None else held(least, low), None if high is None else held(most, high)
         return interval.Interval(*ends)
 
-    monkeypatch.setattr(parts, "shifted", saturating)
+    monkeypatch.setattr(parts, "shift_interval", saturating)
 
     def at_the_ends(drawn):
         stored = [v for t in drawn.tables.values() for c in t.columns for v in c.values]

@@ -17,7 +17,7 @@ from thetajoin.index.interval import (
     dictionary_of,
     interval_around,
     interval_of,
-    shifted,
+    shift_interval,
 )
 from thetajoin.kernels import threads
 
@@ -41,7 +41,7 @@ def test_dictionary_on_several_threads(rows: int, monkeypatch: pytest.MonkeyPatc
     strings = encode(pa.array([f"word {word}" for word in words]).slice(3))
     assert isinstance(strings, BytesKey)
     expected, expected_ranks = strings.dictionary()
-    with threads.threaded(3) as mapper:
+    with threads.use_threads(3) as mapper:
         distinct, ranks = dictionary_of(strings, mapper)
     assert distinct.to_arrow().equals(expected.to_arrow())
     assert ranks.tolist() == expected_ranks.tolist()
@@ -82,7 +82,7 @@ def test_shifted_is_exact_whatever_the_steps(low: int | None) -> None:
         # Keys that go past an end, and only such that do not: both ways are taken.
         for keys in (KEYS, [0], [INT64_MAX], [INT64_MIN]):
             given = np.array(keys)
-            found = shifted(given, given, low, high)
+            found = shift_interval(given, given, low, high)
             for row, key in enumerate(keys):
                 wanted = [
                     s

@@ -22,7 +22,7 @@ from thetajoin.kernels.hashes import hash_bytes
 import thetajoin.kernels.order
 out = np.zeros(2, np.int64)
 hash_bytes(np.array([0, 1, 2]), np.array([65, 66], np.uint8), out)
-print(out[0] != out[1], sum(hash_bytes.compiled().stats.cache_hits.values()))
+print(out[0] != out[1], sum(hash_bytes.compile().stats.cache_hits.values()))
 """
 
 

@@ -91,7 +91,7 @@ def test_a_thread_that_runs_kernels_as_python_meets_no_compiled_one(monkeypatch)
     monkeypatch.setattr(jit, "_loaded", False)
     kernel = make([])
     with jit.few_rows(1):
-        kernel.compiled()  # as another thread may, in the middle
+        kernel.compile()  # as another thread may, in the middle
         assert kernel(1) == "plain"
     assert kernel(1) == "compiled"
 

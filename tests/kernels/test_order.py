@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from thetajoin.kernels import order as kernels
 from thetajoin.kernels import threads
-from thetajoin.kernels.order import merged_order, order_of, order_of_both, with_ties_by
+from thetajoin.kernels.order import merge_orders, order_of, order_of_both, sort_ties
 from thetajoin.kernels.search import first_above, first_at_least
 
 LIMITS = np.iinfo(np.int64)
@@ -53,7 +53,7 @@ def test_order_on_several_threads(
         first, second = random.integers(-span, span, rows), random.integers(0, span, rows)
         if skewed:
             first = np.where(random.random(rows) < 0.9, first % 7, first)
-        with threads.threaded(count) as mapper:
+        with threads.use_threads(count) as mapper:
             assert (order_of(first, mapper) == np.argsort(first, kind="stable")).all()
             for one, other in ((first, second), (second, first)):
                 assert (order_of_both(one, other, mapper) == np.lexsort((other, one))).all()
@@ -68,7 +68,7 @@ def test_ties_are_ordered_by_a_further_key(has_run: bool) -> None:
     order = order_of_both(run, first)
     before = order.copy()
     of_run = run[order] if has_run else np.zeros(0, np.int64)
-    settled = with_ties_by(second, of_run, first[order], order)
+    settled = sort_ties(second, of_run, first[order], order)
     assert order.tolist() == before.tolist()
     assert sorted(settled.tolist()) == list(range(300))
     assert run[settled].tolist() == run[order].tolist()
@@ -81,7 +81,7 @@ def test_ties_are_ordered_by_a_further_key(has_run: bool) -> None:
 def test_merged_order_is_the_stable_order_of_the_runs(runs: list[list[int]]) -> None:
     arrays = [np.sort(np.array(run, np.int64)) for run in runs]
     whole = np.concatenate(arrays)
-    assert merged_order(arrays).tolist() == np.argsort(whole, kind="stable").tolist()
+    assert merge_orders(arrays).tolist() == np.argsort(whole, kind="stable").tolist()
 
 
 def test_order_mends_long_runs_of_one_prefix() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thetajoin.kernels import runs
-from thetajoin.kernels.runs import Dense, Hashed, look_up, rises_in_runs, run_table, same_in_runs
+from thetajoin.kernels.runs import Dense, Hashed, build_table, look_up, rises_in_runs, same_in_runs
 
 LIMITS = np.iinfo(np.int64)
 keys = st.one_of(
@@ -19,7 +19,7 @@ keys = st.one_of(
 
 
 def check(stored: np.ndarray, asked: np.ndarray) -> None:
-    starts, ends = look_up(run_table(stored), asked)
+    starts, ends = look_up(build_table(stored), asked)
     first, last = (np.searchsorted(stored, asked, side=side) for side in ("left", "right"))
     assert (ends - starts).tolist() == (last - first).tolist()
     found = first < last
@@ -36,7 +36,7 @@ def test_a_run_is_where_a_search_finds_it(stored: list[int], asked: list[int], d
 @pytest.mark.parametrize("base", [LIMITS.min, -3, LIMITS.max - 9])
 def test_close_keys_number_the_entries(base: int) -> None:
     stored = base + np.array([0, 0, 2, 3, 3, 3, 9])
-    assert isinstance(run_table(stored), Dense)
+    assert isinstance(build_table(stored), Dense)
     check(stored, np.array([*range(base, base + 10), LIMITS.min, LIMITS.max, 0, -1]))
 
 
@@ -49,7 +49,7 @@ def test_keys_that_collide_are_told_apart() -> None:
     alike = [key for key in many if int(runs._entry(key, np.uint64(shift))) == last]
     assert len(alike) > 2 * size
     stored = np.sort(np.repeat(np.array(alike[:size]), 2))
-    table = run_table(stored)
+    table = build_table(stored)
     assert isinstance(table, Hashed)
     assert int(table.shift) == shift
     check(stored, np.array(alike))

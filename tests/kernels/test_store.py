@@ -22,7 +22,7 @@ import numpy as np
 from thetajoin.kernels.hashes import hash_bytes
 out = np.zeros(2, np.int64)
 hash_bytes(np.array([0, 1, 2]), np.array([65, 66], np.uint8), out)
-stats = hash_bytes.compiled().stats
+stats = hash_bytes.compile().stats
 print(out.tolist(), sum(stats.cache_hits.values()))
 """
 
@@ -84,11 +84,11 @@ def test_a_damaged_kernel_is_compiled_again(package, tmp_path):
 
 @compiles
 def test_kernels_that_came_with_the_package_serve_the_processors_they_fit(package, tmp_path):
-    from thetajoin.kernels.compiler import fitting_baselines
+    from thetajoin.kernels.compiler import find_baselines
 
-    if not fitting_baselines():
+    if not find_baselines():
         pytest.skip("no baseline for this machine")
-    name, features = fitting_baselines()[0]
+    name, features = find_baselines()[0]
     ahead = tmp_path / "ahead"
     first = run(package, ahead, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES=features)
     shutil.copytree(ahead / "thetajoin", package / "kernels" / "ready")
@@ -112,9 +112,9 @@ def test_a_machine_without_a_feature_has_no_use_for_kernels_that_need_it(monkeyp
     ):
         monkeypatch.setattr(compiler.platform, "machine", lambda machine=machine: machine)
         monkeypatch.setattr(compiler.binding, "get_host_cpu_features", lambda found=features: found)
-        compiler.fitting_baselines.cache_clear()
-        assert [name for name, _ in compiler.fitting_baselines()] == names
-    compiler.fitting_baselines.cache_clear()
+        compiler.find_baselines.cache_clear()
+        assert [name for name, _ in compiler.find_baselines()] == names
+    compiler.find_baselines.cache_clear()
 
 
 def test_entries_differ_by_function_types_and_processor():
@@ -149,11 +149,11 @@ def test_a_second_process_waits_for_the_first_and_a_dead_one_is_not_waited_for(
     order = []
 
     def second() -> None:
-        with store.turn(tmp_path, "entry"):
+        with store.take_turn(tmp_path, "entry"):
             order.append("second")
 
     waiting = threading.Thread(target=second)
-    with store.turn(tmp_path, "entry"):
+    with store.take_turn(tmp_path, "entry"):
         waiting.start()
         time.sleep(0.1)
         order.append("first")
@@ -163,12 +163,12 @@ def test_a_second_process_waits_for_the_first_and_a_dead_one_is_not_waited_for(
     os.utime(tmp_path / "entry.lock", (1, 1))
     second()
     monkeypatch.setattr(store, "LONGEST_WAIT", 0.05)
-    with store.turn(tmp_path, "other"):
+    with store.take_turn(tmp_path, "other"):
         os.utime(tmp_path / "other.lock", (time.time() + 60,) * 2)
-        with store.turn(tmp_path, "other"):
+        with store.take_turn(tmp_path, "other"):
             order.append("would not wait for ever")
     assert len(order) == 4
-    with store.turn(None, "entry"), store.turn(tmp_path / "entry.lock" / "no", "entry"):
+    with store.take_turn(None, "entry"), store.take_turn(tmp_path / "entry.lock" / "no", "entry"):
         pass
 
 
@@ -193,7 +193,7 @@ def test_a_user_without_a_home_and_a_system_without_user_numbers(tmp_path, monke
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delattr(os, "getuid", raising=False)
     monkeypatch.setattr(store.tempfile, "gettempdir", lambda: str(tmp_path))
-    assert store.written_to.__wrapped__() == tmp_path / "thetajoin-kernels-own"
+    assert store.find_writable.__wrapped__() == tmp_path / "thetajoin-kernels-own"
 
 
 def test_old_versions_are_swept_away(tmp_path):
@@ -221,6 +221,6 @@ def test_a_terminal_that_waits_is_told_once(stream, seconds, said, monkeypatch):
     monkeypatch.setattr(compiler, "SILENT", 0.05)
     monkeypatch.setattr(compiler, "_has_told", False)
     for _ in range(2):
-        with compiler._told():
+        with compiler._announce():
             time.sleep(seconds)
     assert screen is None or screen.getvalue() == "thetajoin: compiling, once\n" * said

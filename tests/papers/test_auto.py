@@ -62,7 +62,7 @@ def test_a_stream_changes_its_structure_and_its_results_stay(
         cheap = next(looks)
         return sorted((1.0 if name == cheap else 10.0, name) for name in CANDIDATES)
 
-    monkeypatch.setattr(auto, "ranked", order)
+    monkeypatch.setattr(auto, "rank_structures", order)
     random = np.random.default_rng(5)
     runs = {}
     batches = [

@@ -9,7 +9,7 @@ import pytest
 
 from thetajoin.predicate import compile_condition, evaluate
 from thetajoin.predicate.signatures import MismatchError, arithmetic
-from thetajoin.predicate.types import canonical, common_type, compared_types, type_name
+from thetajoin.predicate.types import canonical_type, common_type, comparison_types, type_name
 
 I8, I16, I32, I64 = pa.int8(), pa.int16(), pa.int32(), pa.int64()
 U8, U16, U32, U64 = pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()
@@ -86,17 +86,17 @@ TABLE = [
 @pytest.mark.parametrize(("a", "b", "expected"), TABLE, ids=str)
 def test_types_are_compared_as_spark_compares_them(a, b, expected):
     wanted = None if expected is None else (expected, expected)
-    assert compared_types(a, b) == wanted
-    assert compared_types(b, a) == wanted
+    assert comparison_types(a, b) == wanted
+    assert comparison_types(b, a) == wanted
     assert common_type(a, b) == common_type(b, a) == expected
 
 
 def test_times_of_different_units_keep_them_in_a_comparison():
-    assert compared_types(TS, NS) == (TS, pa.timestamp("ns", "UTC"))
-    assert compared_types(pa.timestamp("s"), NS) == (pa.timestamp("s"), NS)
-    assert compared_types(DATE, NS) == (pa.timestamp("s"), NS)
-    assert compared_types(NS, DATE) == (NS, pa.timestamp("s"))
-    assert compared_types(pa.duration("s"), DUR) == (pa.duration("s"), DUR)
+    assert comparison_types(TS, NS) == (TS, pa.timestamp("ns", "UTC"))
+    assert comparison_types(pa.timestamp("s"), NS) == (pa.timestamp("s"), NS)
+    assert comparison_types(DATE, NS) == (pa.timestamp("s"), NS)
+    assert comparison_types(NS, DATE) == (NS, pa.timestamp("s"))
+    assert comparison_types(pa.duration("s"), DUR) == (pa.duration("s"), DUR)
     assert common_type(pa.timestamp("s"), NS) == NS
 
 
@@ -106,7 +106,7 @@ def test_every_pair_of_types_compiles_or_is_refused():
         if pa.types.is_null(a) or pa.types.is_null(b):
             continue
         left, right = pa.schema({"x": a}), pa.schema({"x": b})
-        if compared_types(a, b) is None:
+        if comparison_types(a, b) is None:
             with pytest.raises(Exception, match="cannot compare"):
                 compile_condition("l.x < r.x", left, right)
             continue
@@ -212,7 +212,7 @@ def test_columns_of_nothing_but_null_compare_to_null():
     ids=str,
 )
 def test_columns_are_read_as_one_type_of_each_kind(stored, read):
-    assert canonical(stored) == read
+    assert canonical_type(stored) == read
 
 
 def test_types_have_sparks_names():

@@ -11,7 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from thetajoin.predicate import Built, aligned, compile_condition, condition_text, evaluate, l, r
+from thetajoin.predicate import (
+    Built,
+    align_columns,
+    compile_condition,
+    condition_text,
+    evaluate,
+    l,
+    r,
+)
 from thetajoin.predicate.bind import bind
 from thetajoin.predicate.condition import Scope
 from thetajoin.predicate.nodes import Literal
@@ -234,15 +242,15 @@ def test_only_columns_have_fields():
 
 def test_columns_of_a_window_are_aligned_in_the_finer_unit():
     left, right = pa.schema({"T": pa.timestamp("us")}), pa.schema({"u": pa.timestamp("ns", "UTC")})
-    pair = aligned("t", "u", left, right)
+    pair = align_columns("t", "u", left, right)
     assert (pair.left.type, pair.right.type) == (pair.type, pair.type)
     assert pair.type == pa.timestamp("ns", "UTC")
     table = pa.table({"T": pa.array([1, None], pa.timestamp("us"))})
     assert evaluate(pair.left, left=table).cast(pa.int64()).to_pylist() == [1000, None]
     with pytest.raises(Exception, match="unknown column 'v' of the right side"):
-        aligned("t", "v", left, right)
+        align_columns("t", "v", left, right)
     with pytest.raises(Exception, match="cannot compare"):
-        aligned("t", "n", left, pa.schema({"n": pa.int64()}))
+        align_columns("t", "n", left, pa.schema({"n": pa.int64()}))
 
 
 def test_sides_are_not_taken_for_something_else():

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from benchmarks.pipeline_data import counted, write_job
+from benchmarks.pipeline_data import count_pairs, write_job
 from benchmarks.pipeline_kills import COMMAND
 from naive import Time, conj, naive_join
 from thetajoin.errors import ThetaJoinError
@@ -282,4 +282,6 @@ def pairs_in(spark: Any, servers: str, topic: str, options: Options) -> Counter[
     given = {"kafka.bootstrap.servers": servers, "subscribe": topic, **options}
     found = spark.read.format("kafka").options(**given).load()
     value = "from_json(CAST(value AS STRING), 'id BIGINT, other BIGINT') AS v"
-    return counted(found.selectExpr(value).selectExpr("v.id AS id", "v.other AS other").toArrow())
+    return count_pairs(
+        found.selectExpr(value).selectExpr("v.id AS id", "v.other AS other").toArrow()
+    )

@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.pipeline_data import (
-    counted,
-    expected_pairs,
+    count_pairs,
+    expect_pairs,
     fill,
     job_text,
     make_rows,
+    read_topic,
     without_repeats,
     write_job,
-    written,
 )
 from benchmarks.pipeline_kills import Ordeal
 from spark.kafka_jobs import (
@@ -53,8 +53,8 @@ def test_two_topics_into_a_third(spark: Any, broker: str, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert "3 messages unreadable" in done.stdout
     assert 'schema = "id BIGINT,ts TIMESTAMP,x BIGINT"' in done.stderr
-    found = written(spark, broker, "two_out")
-    assert counted(found) == expected(left, right)
+    found = read_topic(spark, broker, "two_out")
+    assert count_pairs(found) == expected(left, right)
     assert len(set(found.column("key").to_pylist())) == found.num_rows
     aside = pq.read_table(tmp_path / "bad", columns=["value", "partition", "offset"])
     assert Counter(bytes(v).decode() for v in aside.column("value").to_pylist()) == Counter(bad)
@@ -66,8 +66,8 @@ def test_two_topics_into_a_third(spark: Any, broker: str, tmp_path: Path) -> Non
     assert again.returncode == 0, again.stderr
     assert "1 message unreadable" in again.stdout
     assert "schema =" not in again.stderr  # as the first run found it
-    found = written(spark, broker, "two_out")
-    assert counted(found) == expected([*left, *more, *more], right)
+    found = read_topic(spark, broker, "two_out")
+    assert count_pairs(found) == expected([*left, *more, *more], right)
     assert pq.read_table(tmp_path / "bad").num_rows == 4
 
 
@@ -80,10 +80,10 @@ def test_a_driver_that_is_killed(spark: Any, broker: str, tmp_path: Path) -> Non
     ordeal = Ordeal(write_job(tmp_path, job_text(broker, ("kill_l", "kill_r"), sink, most=250)))
     ordeal.run(3)
     assert (ordeal.kills, ordeal.starts) == (3, 4)
-    found = written(spark, broker, "kill_out")
-    expected = expected_pairs(left, right)
+    found = read_topic(spark, broker, "kill_out")
+    expected = expect_pairs(left, right)
     assert max(expected.values()) == 4
-    assert counted(without_repeats(found)) == expected
+    assert count_pairs(without_repeats(found)) == expected
 
 
 def test_delta_has_each_micro_batch_once(spark: Any, broker: str, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_delta_has_each_micro_batch_once(spark: Any, broker: str, tmp_path: Path
     ordeal.run(3)
     assert ordeal.kills == 3
     found = deltalake.DeltaTable(str(tmp_path / "out")).to_pyarrow_table()
-    assert counted(found) == expected_pairs(left, right)
+    assert count_pairs(found) == expect_pairs(left, right)
     assert len(set(found.column("match_id").to_pylist())) == found.num_rows
 
 
@@ -131,7 +131,7 @@ def test_a_broker_that_is_killed_and_comes_back(spark: Any, kafka: None, tmp_pat
             for topic, rows in (("gone_l", left[20:]), ("gone_r", right[20:])):
                 send(spark, servers, topic, [message(row) for row in rows])
             wanted = expected(left, right)
-            process.until(lambda: counted(written(spark, servers, "gone_out")) == wanted)
+            process.until(lambda: count_pairs(read_topic(spark, servers, "gone_out")) == wanted)
             process.until(lambda: "answers again" in process.said())
             said = process.interrupted().splitlines()
     assert said[:2] == [
@@ -200,4 +200,4 @@ path = "out"
     assert done.returncode == 0, done.stderr
     assert "2 messages unreadable" in done.stdout
     found = pq.read_table(tmp_path / "out")
-    assert counted(found) == Counter((a, c) for a in range(5) for c in range(a + 1, 5))
+    assert count_pairs(found) == Counter((a, c) for a in range(5) for c in range(a + 1, 5))

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.pipeline_data import counted, write_job
+from benchmarks.pipeline_data import count_pairs, write_job
 from spark.kafka_jobs import SCHEMA, expected, message, readings, run, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -126,6 +126,6 @@ def test_all_kinds_among_good_ones(spark: Any, broker: str, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert f"{len(json_bad) + len(avro_bad)} messages unreadable" in done.stdout
     readable = [row for row in left if "x" in row]
-    assert counted(pq.read_table(tmp_path / "out")) == expected(readable, right)
+    assert count_pairs(pq.read_table(tmp_path / "out")) == expected(readable, right)
     assert aside(tmp_path / "bad" / "l") == placed(sent_l, json_bad)
     assert aside(tmp_path / "bad" / "r") == placed(sent_r, avro_bad)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.pipeline_data import counted, write_job, written
+from benchmarks.pipeline_data import count_pairs, read_topic, write_job
 from spark.kafka_jobs import (
     RIGHT,
     expected,
@@ -59,7 +59,7 @@ def test_a_topic_that_is_deleted_and_made_anew(spark: Any, broker: str, tmp_path
     done = run(tmp_path)
     assert done.returncode == 0, done.stderr
     kept = [*right[:20], *right[23:]]
-    assert counted(written(spark, broker, "del_out")) == expected(left, kept)
+    assert count_pairs(read_topic(spark, broker, "del_out")) == expected(left, kept)
 
 
 def test_a_sink_that_takes_no_message(spark: Any, kafka: None, tmp_path: Path) -> None:
@@ -84,4 +84,4 @@ def test_a_sink_that_takes_no_message(spark: Any, kafka: None, tmp_path: Path) -
         write_job(tmp_path, text)
         done = run(tmp_path)
         assert done.returncode == 0, done.stderr
-        assert counted(written(spark, servers, "out")) == expected(left, right)
+        assert count_pairs(read_topic(spark, servers, "out")) == expected(left, right)

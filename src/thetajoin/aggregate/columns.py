@@ -99,7 +99,7 @@ def _float_pieces(values: NDArray[np.float64], rows: int) -> list[Piece] | None:
                 pieces.append(Piece(mask.astype(np.int64), 0, special=special))
         values = np.where(finite, values, 0.0)
     words = np.ascontiguousarray(values).view(np.uint64)
-    lowest, highest = exact_sums.float_reach(words)
+    lowest, highest = exact_sums.find_float_reach(words)
     if lowest > highest:
         return pieces
     bits = 62 - max(rows, 1).bit_length()

@@ -58,7 +58,7 @@ class Asking:
         codes = gather(rows.grouping.codes, keyed.rows)
         return Asking(rows, keyed.rows, make_probe(view, keyed, None), codes)
 
-    def seeing(self, see: See | None) -> Asking:
+    def restrict(self, see: See | None) -> Asking:
         """The same rows, of which each sees only some."""
         apart = None if see is None or see.apart is None else gather(see.apart, self.places)
         return replace(self, probe=seeing(self.probe, see, self.places), apart=apart)
@@ -179,7 +179,7 @@ class Aggregator:
                     state = state or rows.state()
                     target = self._index_block(at, part, block, OTHER[side])
                     view = part.views[OTHER[side]]
-                    asking = asking or Asking.of(rows, view, batch.parts[at]).seeing(see)
+                    asking = asking or Asking.of(rows, view, batch.parts[at]).restrict(see)
                     refused = self._ask(asking, state, target)
                 if refused is None:
                     self.asked += 1
@@ -208,7 +208,7 @@ class Aggregator:
         """The stored rows have the groups: they ask, and the new rows answer."""
         asking = self._asking_of_block(at, part, block, OTHER[rows.side])
         state = asking.rows.state()
-        asking = asking.seeing(_turn_sight(block, see, rows.table.num_rows))
+        asking = asking.restrict(_turn_sight(block, see, rows.table.num_rows))
         refused = self._ask(asking, state, target)
         if refused is None:
             self._states.append(state.seen())
@@ -221,7 +221,7 @@ class Aggregator:
         other = OTHER[rows.side]
         stored = self._rows_of_block(block, other)
         target = self._index_block(at, part, block, other)
-        asking = Asking.of(rows, part.views[other], batch.parts[at]).seeing(see)
+        asking = Asking.of(rows, part.views[other], batch.parts[at]).restrict(see)
         counted = target.count(asking.probe, asking.apart)
         if isinstance(counted, Refused):
             return counted
@@ -237,7 +237,7 @@ class Aggregator:
             view, answering = part.views[rows.side], rows
             held, arrivals = batch.parts[at], Arrivals.dense(0, len(batch))
             asking = self._asking_of_block(at, part, block, other)
-            asking = asking.seeing(_turn_sight(block, see, len(batch)))
+            asking = asking.restrict(_turn_sight(block, see, len(batch)))
         made: list[State] = []
         for group in range(answering.grouping.size):
             chosen = np.flatnonzero(answering.grouping.codes[held.rows] == group)

@@ -28,7 +28,7 @@ from thetajoin.engine.rows import evaluate_side
 from thetajoin.index.po_join import PoJoin
 from thetajoin.index.probe import Arrivals, Probe
 from thetajoin.kernels import exact_sums
-from thetajoin.kernels.order import gather, inverse, order_of
+from thetajoin.kernels.order import gather, invert, order_of
 from thetajoin.kernels.threads import Mapper
 
 # With more different ranges of visible rows than this, arrival becomes one more order.
@@ -155,7 +155,7 @@ class Segment:
     def _solve(self, probe: Probe, plane: Plane, apart: Int64 | None) -> Answer | Refused:
         """Each probe's matches, as totals and least ranks."""
         answer = Answer.empty(plane, probe.size)
-        visible = probe.visible(self.arrivals) if self.index.size and probe.size else None
+        visible = probe.find_visible(self.arrivals) if self.index.size and probe.size else None
         if visible is None:
             return answer
         spans = self.index.spans(probe, self.mapper)
@@ -209,7 +209,7 @@ class Segment:
         starts, ends = primary
         inside = (starts <= at) & (at < ends)
         for axis in axes:
-            where = inverse(axis.order)[at]
+            where = invert(axis.order)[at]
             inside &= (axis.start <= where) & (where < axis.end)
         if not inside.any():
             return primary, None

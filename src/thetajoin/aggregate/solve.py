@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from thetajoin.batch.keys import Int64
 from thetajoin.kernels import exact_sums, rectangles
-from thetajoin.kernels.order import gather, inverse, is_sorted, order_of
+from thetajoin.kernels.order import gather, invert, is_sorted, order_of
 from thetajoin.kernels.threads import ALONE, Mapper
 
 Int32 = NDArray[np.int32]
@@ -164,7 +164,7 @@ def _one(plane: Plane, primary: Ranges) -> Answer:
     answer.totals[0] = np.maximum(ends - starts, 0)
 
     def column(at: int) -> None:
-        exact_sums.range_sums(_running_sums(plane, at), starts, ends, answer.totals[at + 1])
+        exact_sums.add_range_sums(_running_sums(plane, at), starts, ends, answer.totals[at + 1])
 
     plane.mapper(column, range(len(plane.sums)))
     for at, ranks in enumerate(plane.ranks):
@@ -175,7 +175,7 @@ def _one(plane: Plane, primary: Ranges) -> Answer:
 def _running_sums(plane: Plane, at: int) -> Int64:
     def make() -> Int64:
         out = np.empty(plane.size + 1, np.int64)
-        exact_sums.running_sums(plane.sums[at], out)
+        exact_sums.sum_running(plane.sums[at], out)
         return out
 
     found: Int64 = plane.kept(("running", at), make)
@@ -230,7 +230,7 @@ def _differences(
 
     def column(at: int) -> None:
         by_y = np.empty(plane.size + 1, np.int64)
-        exact_sums.running_sums(gather(plane.sums[at], axis.order), by_y)
+        exact_sums.sum_running(gather(plane.sums[at], axis.order), by_y)
         by_x = _running_sums(plane, at)
         first, second = (by_x, by_y) if more is ends else (by_y, by_x)
         np.subtract(gather(first, more), gather(second, less), out=answer.totals[at + 1])
@@ -248,7 +248,7 @@ def _ask_grid(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None
     shift = next(s for s in range(32) if ((plane.size >> s) + 2) ** 2 <= 4 * plane.size + 64)
     side = (plane.size >> shift) + 2
     name = axis.name
-    place = plane.kept(("place", name), lambda: inverse(axis.order))
+    place = plane.kept(("place", name), lambda: invert(axis.order))
     box = (*primary, axis.start, axis.end)
 
     def table(at: int) -> NDArray[np.int64]:
@@ -297,7 +297,7 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
         if whole.size:
             ranges = np.zeros(whole.size, np.int64)
             sums = _running_sums(plane, at_column - 1)
-            exact_sums.range_sums(sums, starts[whole], ends[whole], ranges)
+            exact_sums.add_range_sums(sums, starts[whole], ends[whole], ranges)
             out[whole] = ranges
         if at_column > 1 or packed is None:
             values = plane.sums[at_column - 1]
@@ -340,7 +340,7 @@ def _least_of_two(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> 
         return
     x, y = (starts, ends), (axis.start, axis.end)
     if not _shared_end(y, some, n) and _shared_end(x, some, n):
-        place = inverse(axis.order)
+        place = invert(axis.order)
         _sweep_least([gather(r, axis.order) for r in plane.ranks], place, x, y, some, n, answer)
     elif _shared_end(y, some, n):
         _sweep_least(plane.ranks, axis.order, y, x, some, n, answer)
@@ -380,7 +380,7 @@ def _by_nodes(plane: Plane, primary: Ranges, axis: Axis, rest: list[Axis]) -> An
     """
     answer = Answer.empty(plane, primary[0].size)
     n = plane.size
-    places = np.stack([np.arange(n, dtype=np.int32), *(inverse(other.order) for other in rest)])
+    places = np.stack([np.arange(n, dtype=np.int32), *(invert(other.order) for other in rest)])
     low = np.stack([primary[0], *(other.start for other in rest)])
     high = np.stack([primary[1], *(other.end for other in rest)])
     empty = (low >= high).any(axis=0)

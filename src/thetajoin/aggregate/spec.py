@@ -12,7 +12,7 @@ from thetajoin.batch.dtypes import mark_of
 from thetajoin.errors import ConditionError, OptionError, is_text, suggest
 from thetajoin.predicate import Expr
 from thetajoin.predicate.categories import Categories
-from thetajoin.predicate.nodes import Column, Place, coerced
+from thetajoin.predicate.nodes import Column, Place, coerce
 from thetajoin.predicate.types import (
     BINARY,
     DOUBLE,
@@ -20,9 +20,9 @@ from thetajoin.predicate.types import (
     NULL,
     STRING,
     as_signed,
-    bounded_decimal,
     is_comparable,
     is_number,
+    limit_precision,
     type_name,
 )
 
@@ -235,7 +235,7 @@ def _typed(
         return Output(name, function, LONG, (term("count", expr),), text)
     if function in ("min", "max"):
         if expr.type == NULL:  # as pandas has it where a column of objects is empty
-            expr, given = coerced(expr, STRING), (pa.string(), given[1])
+            expr, given = coerce(expr, STRING), (pa.string(), given[1])
         if not is_comparable(expr.type):
             raise _wrong_type(source, function, expr, "values with an order")
         kind: Kind = "min" if function == "min" else "max"
@@ -245,7 +245,7 @@ def _typed(
         return Output(name, function, given[0], (at,), text, given[1], categories)
     if not is_number(expr.type):
         raise _wrong_type(source, function, expr, "numbers")
-    expr = coerced(expr, as_signed(expr.type))
+    expr = coerce(expr, as_signed(expr.type))
     if pa.types.is_decimal(expr.type) and expr.type.precision > 38:
         raise _wrong_type(source, function, expr, "decimals of at most 38 digits")
     return Output(
@@ -271,7 +271,7 @@ def _number_type(function: str, type_: pa.DataType) -> pa.DataType:
     if pa.types.is_decimal(type_):
         if function == "sum":
             return pa.decimal128(min(38, type_.precision + 10), type_.scale)
-        return bounded_decimal(type_.precision + 4, type_.scale + 4)
+        return limit_precision(type_.precision + 4, type_.scale + 4)
     return LONG if function == "sum" and pa.types.is_integer(type_) else DOUBLE
 
 

@@ -1,7 +1,7 @@
 """pandas' own types of columns, which Arrow has no types for, kept in the fields' metadata.
 
-They pass through a join with the fields, and the output's columns are made from them. pandas is
-not imported: where a DataFrame came from, it is there.
+They pass through a join with the fields, and the output's columns are made from them. pandas is not
+imported here: if there is a DataFrame, it has been.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ _NULLABLE = {
 
 
 def without_odd_categories(frame: Any) -> Any:
-    """The DataFrame with categories that are intervals or periods, as of `cut`, as such values.
+    """The DataFrame with categories that are intervals or periods, as `cut` makes, as plain values.
 
-    Arrow has dictionaries of them, but can do nothing with those. `to_pandas` makes them categories
-    again.
+    Arrow can do nothing with dictionaries of these. `to_pandas` makes them categories again.
     """
     pandas = sys.modules["pandas"]
     odd = pandas.IntervalDtype, pandas.PeriodDtype
@@ -46,7 +45,7 @@ def without_odd_categories(frame: Any) -> Any:
     return changed
 
 
-def marked(table: pa.Table, frame: Any) -> pa.Table:
+def mark_dtypes(table: pa.Table, frame: Any) -> pa.Table:
     """The table with the types of the DataFrame's columns in its fields' metadata."""
     fields = [
         field.with_metadata(_mark(dtype))
@@ -56,13 +55,13 @@ def marked(table: pa.Table, frame: Any) -> pa.Table:
 
 
 def mark_of(field: pa.Field) -> dict[bytes, bytes] | None:
-    """What a field says of the pandas type its values came in; None if it says nothing."""
+    """A field's note of the pandas type that its values had; None if it has none."""
     found = field.metadata or {}
     return {key: found[key] for key in (_DTYPE, _CATEGORIES) if key in found} or None
 
 
 def unmarked(table: pa.Table) -> pa.Table:
-    """The table without what `marked` put into its fields' metadata."""
+    """The table without the metadata that `mark_dtypes` put into its fields."""
     if not any(mark_of(field) for field in table.schema):
         return table
     fields = []
@@ -73,7 +72,7 @@ def unmarked(table: pa.Table) -> pa.Table:
 
 
 def to_pandas(table: pa.Table) -> Any:
-    """A DataFrame whose columns have the types their values came in.
+    """A DataFrame whose columns have the types that their values had.
 
     Integers of NumPy become nullable ones where an outer join put NULL among them: as doubles,
     which pandas itself would make of them, large ones would change.
@@ -82,7 +81,7 @@ def to_pandas(table: pa.Table) -> Any:
         if not any(_is_special(f, c) for f, c in zip(table.schema, table.columns, strict=True)):
             return table.to_pandas()
         columns = {
-            field.name: _series(field, column)
+            field.name: _to_series(field, column)
             for field, column in zip(table.schema, table.columns, strict=True)
         }
     except (ValueError, OverflowError) as error:
@@ -97,7 +96,7 @@ def _mark(dtype: Any) -> dict[bytes, bytes]:
     if isinstance(dtype, pandas.ArrowDtype):
         return {_DTYPE: _ARROW.encode()}
     if isinstance(dtype, pandas.CategoricalDtype):
-        return {_DTYPE: _CATEGORY.encode(), _CATEGORIES: _written(dtype)}
+        return {_DTYPE: _CATEGORY.encode(), _CATEGORIES: _write(dtype)}
     if isinstance(dtype, pandas.StringDtype):
         # pandas has two types of text, which differ in what they show for a missing value.
         name = "string" if dtype.na_value is pandas.NA else "str"
@@ -105,7 +104,7 @@ def _mark(dtype: Any) -> dict[bytes, bytes]:
     return {_DTYPE: str(dtype).encode()}
 
 
-def _written(dtype: Any) -> bytes:
+def _write(dtype: Any) -> bytes:
     """A categorical's type as an Arrow stream of its categories."""
     array = pa.Array.from_pandas(dtype.categories)
     metadata = {**_mark(dtype.categories.dtype), b"ordered": str(dtype.ordered).encode()}
@@ -117,7 +116,7 @@ def _written(dtype: Any) -> bytes:
 def _read(data: bytes) -> Any:
     batch = batch_from_ipc(data)
     field, pandas = batch.schema.field(0), sys.modules["pandas"]
-    categories = _series(field, pa.chunked_array([batch.column(0)]))
+    categories = _to_series(field, pa.chunked_array([batch.column(0)]))
     return pandas.CategoricalDtype(pandas.Index(categories), field.metadata[b"ordered"] == b"True")
 
 
@@ -140,12 +139,12 @@ def _is_interval(type_: pa.DataType) -> bool:
 
 
 def _dtype(field: pa.Field) -> str:
-    """The name of the pandas type that a field's values came in; empty if they did not."""
+    """The name of the pandas type that a field's values had; empty if they had none."""
     return str((field.metadata or {}).get(_DTYPE, b""), "utf-8")
 
 
 def _nullable(dtype: str) -> Any:
-    """One of pandas' types that know what is missing, by its name; None for all others."""
+    """One of pandas' nullable types by its name; None for all others."""
     pandas = sys.modules["pandas"]
     if dtype.startswith("str["):
         return pandas.StringDtype(dtype[4:-1], na_value=np.nan)
@@ -154,7 +153,7 @@ def _nullable(dtype: str) -> Any:
     return None
 
 
-def _series(field: pa.Field, column: pa.ChunkedArray) -> Any:
+def _to_series(field: pa.Field, column: pa.ChunkedArray) -> Any:
     pandas, dtype = sys.modules["pandas"], _dtype(field)
     if dtype == _CATEGORY:
         return column.to_pandas().astype(_read(field.metadata[_CATEGORIES]))
@@ -163,7 +162,7 @@ def _series(field: pa.Field, column: pa.ChunkedArray) -> Any:
     if dtype == _OBJECT:
         return column.to_pandas(integer_object_nulls=True).astype(object)
     if column.null_count and _is_interval(field.type):
-        return _floating(column)
+        return _to_float_intervals(column)
     if dtype.startswith("datetime64["):  # a zone may have come as another kind of object
         return column.to_pandas().astype(dtype)
     wanted = _nullable(dtype)
@@ -175,7 +174,7 @@ def _series(field: pa.Field, column: pa.ChunkedArray) -> Any:
     return column.to_pandas(types_mapper=lambda _: wanted)
 
 
-def _floating(column: pa.ChunkedArray) -> Any:
+def _to_float_intervals(column: pa.ChunkedArray) -> Any:
     """Intervals with a missing one among them, which pandas can only hold as intervals of doubles.
 
     An end that a double cannot hold is an error.

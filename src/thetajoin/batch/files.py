@@ -52,18 +52,18 @@ def find_files(text: str, name: str, form: str | None = None) -> Files:
     name: what to call them in messages. form: their format, where their names are not to decide.
     """
     name = hide_passwords(name)
-    with _in_one_line(name):
-        return _found(text, name, form)
+    with _explain_failure(name):
+        return _find(text, name, form)
 
 
 @contextmanager
-def _in_one_line(name: str) -> Iterator[None]:
+def _explain_failure(name: str) -> Iterator[None]:
     try:
         yield
     except MemoryError:
         raise
     except (pa.ArrowException, OSError, ImportError, ValueError) as error:
-        # Which file it was, and what is wrong with it, comes behind that.
+        # What follows says which file it was and what is wrong with it.
         told = re.sub(r"^Error creating dataset\..*? file\?: ", "", str(error))
         raise SchemaError(f"{name} cannot be read: {store_failure(told)}") from error
 
@@ -80,7 +80,7 @@ class Files:
 
     def read(self) -> pa.Table:
         """All rows, in the order of the files' names."""
-        with _in_one_line(self.name):
+        with _explain_failure(self.name):
             packed = next((path for path in self.paths if path.lower().endswith(".zst")), None)
             alone = self.base == str(PurePosixPath(self.paths[0]).parent) and len(self.paths) == 1
             if packed is not None and not alone:
@@ -120,11 +120,11 @@ class Files:
         return factory.finish(schema).to_table()
 
 
-def _found(text: str, name: str, form: str | None) -> Files:
+def _find(text: str, name: str, form: str | None) -> Files:
     from pyarrow import fs
 
     if "://" in text:
-        filesystem, pattern, places = _remote(text)
+        filesystem, pattern, places = _list_remote(text)
     else:
         filesystem, pattern = fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
         magic = glob.has_magic(pattern) and not os.path.exists(pattern)
@@ -132,35 +132,35 @@ def _found(text: str, name: str, form: str | None) -> Files:
         places = [place.replace(os.sep, "/") for place in places]
         pattern = pattern.replace(os.sep, "/") if magic else places[0]
     if places != [pattern]:
-        places = _shown(places, pattern, name)
+        places = _drop_hidden(places, pattern, name)
     paths: list[str] = []
     for info in filesystem.get_file_info(places):
         if info.type == fs.FileType.NotFound:
-            raise SchemaError(f"{name}: there is no such file or folder{_meant(text)}")
-        paths += _inside(filesystem, info.path, name) if not info.is_file else [info.path]
+            raise SchemaError(f"{name}: there is no such file or folder{_suggest_name(text)}")
+        paths += _list_folder(filesystem, info.path, name) if not info.is_file else [info.path]
     if not paths:
         raise SchemaError(f"{name}: there are no files in that folder")
     folder = _before_wildcards(pattern) if places != [pattern] else pattern
     base = str(PurePosixPath(pattern).parent) if paths == [pattern] else folder
-    return Files(name, form or _format(filesystem, paths, name), filesystem, paths, base)
+    return Files(name, form or _find_format(filesystem, paths, name), filesystem, paths, base)
 
 
-def _meant(text: str) -> str:
-    """Which file there is whose name is much like one that is not there."""
+def _suggest_name(text: str) -> str:
+    """A hint with the existing file whose name is most like the given one."""
     folder, wanted = os.path.split(text)
     try:
         there = os.listdir(os.path.expanduser(folder) or ".")
     except (OSError, ValueError):
         return ""
-    # Names that have little but their ending in common are not alike.
+    # The ending alone makes no likeness.
     stems = {os.path.splitext(name)[0]: name for name in there}
     alike = difflib.get_close_matches(os.path.splitext(wanted)[0], stems, 3, cutoff=0.6)
     near = difflib.get_close_matches(wanted, [stems[stem] for stem in alike], 1, cutoff=0.75)
     return f": did you mean {os.path.join(folder, near[0])!r}?" if near else ""
 
 
-def _shown(places: list[str], pattern: str, name: str) -> list[str]:
-    """The places that match a pattern, without those that are hidden unless it asks for them."""
+def _drop_hidden(places: list[str], pattern: str, name: str) -> list[str]:
+    """The places that match a pattern, without hidden ones unless the pattern asks for them."""
     asked = PurePosixPath(pattern).name.startswith(_HIDDEN)
     names = [PurePosixPath(place).name for place in places]
     if _DELTA_LOG in names:
@@ -178,7 +178,7 @@ def _delta_table(name: str) -> SchemaError:
     )
 
 
-def _inside(filesystem: Any, folder: str, name: str) -> list[str]:
+def _list_folder(filesystem: Any, folder: str, name: str) -> list[str]:
     """The files below a folder."""
     from pyarrow import fs
 
@@ -192,7 +192,7 @@ def _inside(filesystem: Any, folder: str, name: str) -> list[str]:
     return sorted(paths)
 
 
-def _remote(text: str) -> tuple[Any, str, list[str]]:
+def _list_remote(text: str) -> tuple[Any, str, list[str]]:
     """A URI's filesystem, the path or pattern in it, and the places there that it names."""
     from pyarrow import fs
 
@@ -237,15 +237,15 @@ def _before_wildcards(pattern: str) -> str:
     return str(PurePosixPath(re.split(r"[*?[]", pattern)[0] + "x").parent)
 
 
-def _format(filesystem: Any, paths: list[str], name: str) -> str:
+def _find_format(filesystem: Any, paths: list[str], name: str) -> str:
     """The format of files, which must be the same for all."""
     formats: dict[str, str] = {}
     for path in reversed(paths):
-        form = format_of(path) or _by_first_bytes(filesystem, path)
+        form = format_of(path) or _sniff_format(filesystem, path)
         if form is None:
             raise SchemaError(
                 f"{name}: the name of {PurePosixPath(path).name!r} does not say its format; known "
-                f"are {known_endings()}"
+                f"are {list_endings()}"
             )
         formats[form] = path
     if len(formats) > 1:
@@ -257,7 +257,7 @@ def _format(filesystem: Any, paths: list[str], name: str) -> str:
     return next(iter(formats))
 
 
-def _by_first_bytes(filesystem: Any, path: str) -> str | None:
+def _sniff_format(filesystem: Any, path: str) -> str | None:
     """The format of a file whose name has no ending."""
     if "." in PurePosixPath(path).name:
         return None
@@ -276,7 +276,7 @@ ENDINGS = {
 FORMATS = tuple(ENDINGS)
 _FORMAT_OF = {ending: form for form, endings in ENDINGS.items() for ending in endings}
 _TEXTS = ("csv", "tsv", "json")
-# Endings behind those of texts, which are unpacked as they are read.
+# Endings after those of text formats: such files are unpacked as they are read.
 _PACKED = ("gz", "bz2", "lz4", "zst")
 _STREAM = b"\xff\xff\xff\xff"
 # An Arrow stream, unlike a file, begins with a marker of its own.
@@ -295,10 +295,10 @@ def format_of(name: str) -> str | None:
     return None if packed and form not in _TEXTS else form
 
 
-def known_endings(*forms: str) -> str:
+def list_endings(*forms: str) -> str:
     """The endings of formats, or of all, for a message.
 
-    >>> known_endings("parquet", "csv")
+    >>> list_endings("parquet", "csv")
     '.parquet, .pq, .csv'
     """
     return ", ".join(f".{ending}" for form in forms or FORMATS for ending in ENDINGS[form])
@@ -316,7 +316,7 @@ def dataset_format(form: str) -> Any:
     if form == "orc":  # which not every build of pyarrow has
         return dataset.OrcFileFormat()
     if form in ("csv", "tsv"):
-        return dataset.CsvFileFormat(parse_options=_separated(form))
+        return dataset.CsvFileFormat(parse_options=_csv_options(form))
     return {
         "parquet": dataset.ParquetFileFormat,
         "json": dataset.JsonFileFormat,
@@ -329,7 +329,7 @@ def read_open(file: pa.NativeFile, form: str) -> pa.Table:
     if form in ("csv", "tsv"):
         from pyarrow import csv
 
-        return csv.read_csv(file, parse_options=_separated(form))
+        return csv.read_csv(file, parse_options=_csv_options(form))
     if form == "json":
         from pyarrow import json
 
@@ -347,10 +347,10 @@ def read_open(file: pa.NativeFile, form: str) -> pa.Table:
     return parquet.read_table(file)
 
 
-def _separated(form: str) -> Any:
+def _csv_options(form: str) -> Any:
     from pyarrow import csv
 
-    # A quoted value may have line breaks: without this it would be a matter of luck.
+    # A quoted value may have line breaks; without this they are read only by luck.
     return csv.ParseOptions(delimiter="\t" if form == "tsv" else ",", newlines_in_values=True)
 
 
@@ -392,7 +392,7 @@ _STORE = re.compile(r"S3 error|AWS Error|AmazonS3|Bucket '.*' not found")
 _KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _ADVICE = (
     ("NoSuchBucket|Bucket '.*' not found", "there is no such bucket: check its name"),
-    # Where nothing else is given, clients ask the machine they run on.
+    # Without credentials, clients ask the machine they run on.
     ("/latest/api/token|/latest/meta-data", f"there are no credentials: set {_KEYS}"),
     (
         "InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|ACCESS_DENIED|ExpiredToken|"

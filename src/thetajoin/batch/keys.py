@@ -1,7 +1,7 @@
 """Key encoding: every compared value becomes an int64 whose order is the order of the values.
 
-Floats too: their bits, mirrored below zero, order as the numbers do, with NaN put above everything
-(or below, where a subtraction wants it there). So strictness is always "one more" or "one less" of
+Floats too: their bits, mirrored below zero, sort as the numbers do, with NaN above everything (or
+below, where a subtraction needs it there). So strictness is always "one more" or "one less" of
 an integer, ties are decided in one place, and there is one kernel for all types. Values that do not
 fit (strings, binary, decimals past 18 digits) become byte strings in memcmp order; a segment ranks
 them against its own dictionary (`index.interval`).
@@ -25,8 +25,8 @@ Int64 = NDArray[np.int64]
 INT64_MIN, INT64_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _SIGN = np.uint64(1 << 63)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-# Rows worked on at a time, so that what is computed on the way stays in the cache. Smaller pieces
-# have two threads wait for each other to let go of Python's lock.
+# Rows worked on at a time, so that intermediate results stay in the cache. With smaller pieces two
+# threads wait for each other to release Python's lock.
 _PIECE = 1 << 16
 _KEY_INF = 0x7FF0000000000000
 
@@ -168,7 +168,7 @@ def float_keys(values: NDArray[np.float64]) -> Int64:
 
 
 def float_values(keys: Int64) -> NDArray[np.float64]:
-    """The doubles that keys stand for; NaN's are infinite, on the side where they were put.
+    """The doubles that keys stand for; NaN becomes infinite, on the side where it was put.
 
     >>> float_values(float_keys(np.array([-1.5, 0.0, float("nan")]))).tolist()
     [-1.5, 0.0, inf]
@@ -208,7 +208,7 @@ def _large_binary(array: pa.Array) -> pa.Array:
     return array.cast(pa.large_binary())
 
 
-def mixed(columns: Sequence[Int64]) -> Int64:
+def hash_columns(columns: Sequence[Int64]) -> Int64:
     """A hash of the rows of some columns."""
     out = np.zeros(columns[0].size, np.uint64)
     for column in columns:

@@ -1,4 +1,4 @@
-"""Tables of other libraries: in as Arrow, out as the kind that came in. Nothing is imported."""
+"""Tables of other libraries, read as Arrow and given back as their own kind; imports none."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from thetajoin.batch.dtypes import marked, to_pandas, without_odd_categories
+from thetajoin.batch.dtypes import mark_dtypes, to_pandas, without_odd_categories
 from thetajoin.batch.files import is_path, read_files
 from thetajoin.errors import DataError, SchemaError, ThetaJoinError
 
-# In a field of Arrow: the type that a column had in Polars.
+# In an Arrow field's metadata: the type that the column had in Polars.
 _POLARS = b"thetajoin.polars"
 Kind = Literal["arrow", "pandas", "polars", "lazy"]
-# Readers that have been read: they would give no rows, and say nothing.
+# Readers that have been read: they would silently give no rows.
 _READ: WeakSet[pa.RecordBatchReader] = WeakSet()
 
 
@@ -48,9 +48,9 @@ def _reads_as_arrow(table: Any) -> bool:
 
 
 def _is_a(module: str, name: str, table: Any) -> bool:
-    """Whether a table is of a module's class. Another thread may be importing the module just now.
+    """Whether a table is of a module's class.
 
-    Then it has no such class yet, and there can be no such table.
+    Another thread may be importing the module: then it has no such class yet, nor is there a table.
     """
     found = getattr(sys.modules.get(module), name, None)
     return found is not None and isinstance(table, found)
@@ -105,7 +105,7 @@ def _to_arrow(table: Any, what: str, as_kind: Kind | None) -> pa.Table | pa.Reco
     if kind == "pandas":
         frame = without_odd_categories(table)
         plain = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-        return marked(plain, table) if as_kind == "pandas" else plain
+        return mark_dtypes(plain, table) if as_kind == "pandas" else plain
     if kind in ("polars", "lazy"):
         _refuse_objects(table, what)
         frame = table if kind == "polars" else table.collect()
@@ -145,7 +145,7 @@ def _refuse_objects(frame: Any, what: str) -> None:
 def _with_wide_integers(frame: Any, what: str, *, mark: bool) -> pa.Table:
     """A frame of Polars in Arrow, which has no integers of 128 bits: they become decimals.
 
-    With `mark` their fields say so, for `from_table` to make them what they were.
+    With `mark` their fields say so, and `from_table` turns them back.
     """
     polars = sys.modules["polars"]
     wide = {n: str(t) for n, t in frame.schema.items() if str(t) in ("Int128", "UInt128")}
@@ -262,7 +262,7 @@ class ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = ..., /) -> object: ...
 
 
-# A table of a library whose kind the result is of.
+# A table of a library; the result is of the same kind.
 Frame = TypeVar("Frame", bound=PandasFrame | PolarsFrame | SparkFrame | ArrowTable)
-# What has no kind of its own, so that the result is an Arrow table.
+# Inputs that have no kind of their own: the result is an Arrow table.
 ArrowInput = str | os.PathLike[str] | ArrowStream

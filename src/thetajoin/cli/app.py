@@ -382,10 +382,10 @@ def warmup() -> None:
     from rich.progress import Progress
 
     from thetajoin.kernels.jit import COMPILES
-    from thetajoin.kernels.store import written_to
+    from thetajoin.kernels.store import find_writable
     from thetajoin.warm import warm
 
-    folder = written_to() if COMPILES else None
+    folder = find_writable() if COMPILES else None
     if folder is None:
         say(screen(), "nothing is kept here: no folder can be written, or numba is switched off")
         return

@@ -24,7 +24,7 @@ from thetajoin.jobs.jars import (
     is_kept,
     releases_for,
 )
-from thetajoin.kernels.store import KERNELS, READY, written_to
+from thetajoin.kernels.store import KERNELS, READY, find_writable
 from thetajoin.spark.session import find_java
 
 NEEDED = ("pyarrow", "numpy", "numba", "sqlglot", "typer", "rich")
@@ -117,7 +117,7 @@ def _describe_kernels() -> tuple[str, str, str]:
     what = "compiled kernels"
     if importlib.util.find_spec("numba") is None:
         return what, MISSING, "numba is not installed"
-    came, folder = len(list(READY.rglob(KERNELS))), written_to()
+    came, folder = len(list(READY.rglob(KERNELS))), find_writable()
     ahead = f"{came} came with the package" if came else "none came with the package"
     if folder is None:
         return what, "not kept", f"{ahead}; set NUMBA_CACHE_DIR to a folder for others"

@@ -43,7 +43,7 @@ from thetajoin.engine.spec import JoinSpec, Options
 from thetajoin.engine.state import JoinState
 from thetajoin.engine.step import Share
 from thetajoin.engine.store import SEGMENTS, Store, StoreConfig
-from thetajoin.paper_options import AUTO, PO_JOIN, check_suits, live_store
+from thetajoin.paper_options import AUTO, PO_JOIN, check_suits, load_live_store
 from thetajoin.predicate import Comparison, Condition, Difference, compile_condition
 from thetajoin.window.windows import CountWindow, FullHistory
 
@@ -304,5 +304,5 @@ class CompiledJoin:
             index_options=tuple(sorted((parameters or {}).items())),
             window_rows=window.size if isinstance(window, CountWindow) else None,
         )
-        kind = Store if index in (PO_JOIN, AUTO) else live_store()
+        kind = Store if index in (PO_JOIN, AUTO) else load_live_store()
         return kind(side, self.parts, config)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.arrays import filled
+from thetajoin.arrays import fill
 from thetajoin.batch.keys import BytesKey, Int64
 from thetajoin.engine.block import Block
 from thetajoin.engine.layout import Layout, take_columns
@@ -24,7 +24,7 @@ from thetajoin.index.probe import Probe
 from thetajoin.index.sorted_rows import NO_KEYS
 from thetajoin.kernels.jit import ALL_ONES
 from thetajoin.kernels.order import gather, gather_into, order_of, order_of_both
-from thetajoin.kernels.search import drop_own, reach
+from thetajoin.kernels.search import clear_unreached, drop_own
 from thetajoin.limits import limits
 from thetajoin.predicate import Expr, evaluate
 
@@ -203,13 +203,13 @@ def drop_unable(view: View, rows: PartRows, indexes: list[Any]) -> PartRows:
 
 def _find_able(view: View, rows: PartRows, zones: list[dict[int, tuple[int, int]]]) -> Positions:
     """Which rows ask for something between the extremes of some zone."""
-    touched = filled(len(rows), ALL_ONES >> np.uint64(64 - min(64, len(zones))), np.uint64)
+    touched = fill(len(rows), ALL_ONES >> np.uint64(64 - min(64, len(zones))), np.uint64)
     for dim, asked in enumerate(view.intervals(rows.keys)):
         if dim not in zones[0] or not isinstance(asked, Interval):
             continue
         low, high = zip(*(zone[dim] for zone in zones), strict=True)
         ends = (NO_KEYS if end is None else end for end in (asked.low, asked.high))
-        reach(*ends, np.array(low), np.array(high), touched)
+        clear_unreached(*ends, np.array(low), np.array(high), touched)
     return np.flatnonzero(touched).astype(np.int32)
 
 
@@ -241,7 +241,7 @@ def seeing(probe: Probe, see: See | None, rows: Positions) -> Probe:
         return probe
     low = None if see.low is None else gather(see.low, rows)
     high = None if see.high is None else gather(see.high, rows)
-    return probe.seeing(low, high)
+    return probe.restrict(low, high)
 
 
 class _Probes:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.arrays import filled, numbered
+from thetajoin.arrays import fill, number_rows
 from thetajoin.engine.block import KEYED, Block, Flags, concat_batches, empty_batch
 from thetajoin.engine.compiled import CompiledJoin, ListedPairs
 from thetajoin.engine.layout import How
@@ -151,7 +151,7 @@ class NearestTable:
             alone = np.flatnonzero((counts > 0) == (how == "semi")).astype(np.int32)
             return layout.single("l", batch.table, alone)
         if counts.max(initial=0) <= 1:
-            rows = filled(len(batch), -1, np.int32)
+            rows = fill(len(batch), -1, np.int32)
             rows[found.left] = found.row
             if how == "left":
                 return layout.matched(batch.table, None, right, rows)
@@ -161,8 +161,8 @@ class NearestTable:
         lefts, matches = gather(found.left, order), gather(found.row, order)
         if how == "inner":
             return layout.pairs(batch.table, lefts, right, matches)
-        lefts = np.repeat(numbered(len(batch)), np.maximum(counts, 1))
-        rows = filled(lefts.size, -1, np.int32)
+        lefts = np.repeat(number_rows(len(batch)), np.maximum(counts, 1))
+        rows = fill(lefts.size, -1, np.int32)
         rows[(counts > 0)[lefts]] = matches
         return layout.matched(batch.table, lefts, right, rows)
 

@@ -25,10 +25,16 @@ from thetajoin.batch.keys import (
     is_key_type,
 )
 from thetajoin.errors import SchemaError, ThetaJoinError, WindowError
-from thetajoin.index.interval import AnyInterval, BytesInterval, Interval, interval_of, shifted
+from thetajoin.index.interval import (
+    AnyInterval,
+    BytesInterval,
+    Interval,
+    interval_of,
+    shift_interval,
+)
 from thetajoin.index.probe import Dim, Shape
-from thetajoin.kernels.search import KEY_INF, KEY_NEG_INF, band_end
-from thetajoin.predicate import Comparison, Condition, Conjunction, Difference, Expr, aligned
+from thetajoin.kernels.search import KEY_INF, KEY_NEG_INF, find_band_end
+from thetajoin.predicate import Comparison, Condition, Conjunction, Difference, Expr, align_columns
 from thetajoin.predicate.nodes import conjunction as conjoin
 from thetajoin.window.windows import TimeUnit, TimeWindow, Window
 
@@ -271,7 +277,7 @@ def check_columns(
 
 def compare_columns(left: str, right: str, ls: pa.Schema, rs: pa.Schema) -> Comparison:
     """Two columns brought to one type, as a comparison would."""
-    comparison = aligned(left, right, ls, rs)
+    comparison = align_columns(left, right, ls, rs)
     if not is_key_type(comparison.type):
         raise WindowError(f"column {left!r} has no order: its type is {comparison.type}")
     return comparison
@@ -296,7 +302,7 @@ class Distance:
 
     def around(self, least: Int64, most: Int64) -> Interval:
         """What any probe key between two may ask for."""
-        return shifted(least, most, self.low, self.high)
+        return shift_interval(least, most, self.low, self.high)
 
 
 def whole_bounds(difference: Difference) -> tuple[int | None, int | None]:
@@ -351,7 +357,7 @@ class FloatBand:
         ):
             if bound is not None:
                 end = empty(keys.size, np.int64)
-                band_end(keys, bound, strict, below, self.left, self.single, end)
+                find_band_end(keys, bound, strict, below, self.left, self.single, end)
                 ends[below == self.left] = end
         if keys.size and (keys.max() >= KEY_INF or keys.min() <= KEY_NEG_INF):
             odd = (keys >= KEY_INF) | (keys <= KEY_NEG_INF)

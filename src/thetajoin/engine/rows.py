@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from thetajoin.arrays import numbered
+from thetajoin.arrays import number_rows
 from thetajoin.batch.keys import INT64_MIN, BytesKey, Int64, Key, encode, is_bytes_type
 from thetajoin.batch.tables import Kind, to_batch
 from thetajoin.engine.parts import KeySpec, Part, Side
 from thetajoin.errors import SchemaError, WindowError
-from thetajoin.kernels.order import gather, inverse, is_sorted, order_among, order_of
+from thetajoin.kernels.order import gather, invert, is_sorted, order_among, order_of
 from thetajoin.kernels.search import first_above, first_at_least
 from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.predicate import Comparison, Difference, Expr, evaluate
@@ -348,10 +348,10 @@ class PartRows:
             return self
         order = self.order(key)
         taken = self.take(order)
-        where = inverse(order)
+        where = invert(order)
         for other in self._sorted_keys() - {key}:
             taken.orders[other] = gather(where, self.order(other))
-        taken.orders[key] = numbered(len(self))
+        taken.orders[key] = number_rows(len(self))
         return taken
 
     def some(self, positions: Rows32) -> PartRows:
@@ -417,7 +417,7 @@ def _part_rows(table: pa.RecordBatch, side: Side, part: Part) -> PartRows:
         rows = kept if rows is None else rows[kept]
         arrays = [array.filter(valid) for array in arrays]
     if rows is None:
-        rows = numbered(table.num_rows)
+        rows = number_rows(table.num_rows)
     keys = [
         encode(array, nan_low=spec.nan == "low")
         for array, spec in zip(arrays, part.keys[side], strict=True)

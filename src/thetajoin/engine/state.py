@@ -23,9 +23,9 @@ from thetajoin.engine.rows import KeyedBatch, cast_back, make_batch
 from thetajoin.engine.step import Arrival, Share, Sink, Step, copied_marks
 from thetajoin.errors import SnapshotError, WindowError
 from thetajoin.index.probe import Arrivals
-from thetajoin.kernels.threads import Mapper, threaded
+from thetajoin.kernels.threads import Mapper, use_threads
 from thetajoin.limits import limits
-from thetajoin.paper_options import PO_JOIN, tuner
+from thetajoin.paper_options import PO_JOIN, make_tuner
 from thetajoin.window.windows import CountWindow
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ PARALLEL_SORT_ROWS = 100_000
 
 def mapper_of(join: CompiledJoin, rows: int) -> AbstractContextManager[Mapper]:
     """Threads to sort the keys of so many rows with, if that is worth it."""
-    return threaded(1 if rows < PARALLEL_SORT_ROWS else join.joiner.threads)
+    return use_threads(1 if rows < PARALLEL_SORT_ROWS else join.joiner.threads)
 
 
 @dataclass
@@ -70,7 +70,7 @@ class JoinState:
         self.keeps_late = False
         self.dropped: dict[Side, list[pa.RecordBatch]] = {side: [] for side in SIDES}
         self.stores = {side: join.new_store(side) for side in SIDES}
-        self._tune = None if join.options.index == PO_JOIN else tuner(join)
+        self._tune = None if join.options.index == PO_JOIN else make_tuner(join)
 
     @property
     def schema(self) -> pa.Schema:

@@ -258,7 +258,7 @@ class Store:
             assert isinstance(head, Head)
             assert isinstance(new, Head)
             keys, rid = new.rows()
-            longer.append(head.appended(keys, rid + shift))
+            longer.append(head.with_rows(keys, rid + shift))
         both = [*before, block]
         self.head = Block(
             Arrivals.concat([part.arrivals for part in both]),

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.arrays import filled
+from thetajoin.arrays import fill
 from thetajoin.batch.keys import BytesKey
 from thetajoin.engine.block import Block, Flags, sorted_block, unsorted_block
 from thetajoin.engine.joiner import See
@@ -84,7 +84,7 @@ class _OneShot:
             keyed = mapper(lambda side: join.key_rows(given[side], side), SIDES)
         self._batches: dict[Side, KeyedBatch] = dict(zip(SIDES, keyed, strict=True))
         self._flags: dict[Side, Flags] = {
-            side: filled(len(batch), False, np.bool_)
+            side: fill(len(batch), False, np.bool_)
             for side, batch in self._batches.items()
             if preserves(self._how, side)
         }

@@ -1,8 +1,8 @@
 """What a probe asks of one key: an inclusive interval of int64 keys for each probe row.
 
 This is the one place where operators and strictness live. ``probe < stored`` means the stored key
-is at least the probe's plus one. An end beyond the last key is open where that allows more rows,
-and makes the interval empty where it allows fewer: it is never held at the last key.
+is at least the probe's plus one. An end beyond the last key is open if that allows more rows, and
+makes the interval empty if it allows fewer: it is never clamped to the last key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from thetajoin.kernels.search import rank_bytes
 from thetajoin.kernels.threads import ALONE, Mapper
 from thetajoin.limits import limits
 
-Rows = NDArray[np.int64] | NDArray[np.int32]
+Positions = NDArray[np.int64] | NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Interval:
     def __and__(self, other: Interval) -> Interval:
         """Both at once."""
         return Interval(
-            _tighter(self.low, other.low, np.maximum), _tighter(self.high, other.high, np.minimum)
+            _tighten(self.low, other.low, np.maximum), _tighten(self.high, other.high, np.minimum)
         )
 
     def against(self, dictionary: Dictionary | None, mapper: Mapper = ALONE) -> Interval:
         """Itself: integer keys mean the same in every segment."""
         return self
 
-    def take(self, rows: Rows) -> Interval:
+    def take(self, rows: Positions) -> Interval:
         """The intervals of some probe rows."""
         return Interval(
             None if self.low is None else gather(self.low, rows),
@@ -49,7 +49,7 @@ class Interval:
         )
 
 
-def _tighter(a: Int64 | None, b: Int64 | None, choose: np.ufunc) -> Int64 | None:
+def _tighten(a: Int64 | None, b: Int64 | None, choose: np.ufunc) -> Int64 | None:
     if a is None or b is None:
         return b if a is None else a
     tighter: Int64 = choose(a, b)
@@ -66,7 +66,7 @@ def interval_of(op: str, keys: Int64) -> Interval:
 
 
 def interval_around(op: str, least: Int64, most: Int64) -> Interval:
-    """The stored keys that some key between two asks for."""
+    """The stored keys that any key between two asks for."""
     if op in ("=", "!="):
         return Interval(least, most)
     if op == "<=":
@@ -74,20 +74,20 @@ def interval_around(op: str, least: Int64, most: Int64) -> Interval:
     if op == ">=":
         return Interval(None, most)
     if op == "<":
-        return shifted(least, most, 1, None)
+        return shift_interval(least, most, 1, None)
     if op == ">":
-        return shifted(least, most, None, -1)
+        return shift_interval(least, most, None, -1)
     raise ValueError(op)
 
 
-def shifted(least: Int64, most: Int64, low: int | None, high: int | None) -> Interval:
+def shift_interval(least: Int64, most: Int64, low: int | None, high: int | None) -> Interval:
     """``least + low <= stored <= most + high`` in exact arithmetic; None leaves an end open.
 
-    >>> shifted(np.array([INT64_MAX, 7]), np.array([INT64_MAX, 7]), -1, None).low.tolist()[1]
+    >>> shift_interval(np.array([INT64_MAX, 7]), np.array([INT64_MAX, 7]), -1, None).low.tolist()[1]
     6
     """
-    first, past_first = (None, None) if low is None else _stepped(least, low)
-    last, past_last = (None, None) if high is None else _stepped(most, high)
+    first, past_first = (None, None) if low is None else _shift_keys(least, low)
+    last, past_last = (None, None) if high is None else _shift_keys(most, high)
     if past_first is None and past_last is None:
         return Interval(first, last)
     nothing = np.zeros(least.size, np.bool_)
@@ -103,8 +103,8 @@ def shifted(least: Int64, most: Int64, low: int | None, high: int | None) -> Int
     )
 
 
-def _stepped(keys: Int64, step: int) -> tuple[Int64, NDArray[np.int8] | None]:
-    """``key + step`` held at the ends of int64, and where it is past them: below -1, above 1."""
+def _shift_keys(keys: Int64, step: int) -> tuple[Int64, NDArray[np.int8] | None]:
+    """``key + step`` clamped to int64, and where that was needed: -1 below its range, 1 above."""
     first, last = max(INT64_MIN, INT64_MIN - step), min(INT64_MAX, INT64_MAX - step)
     out = empty(keys.size, np.int64)
     wrapped = np.uint64(step % 2**64).view(np.int64)
@@ -126,10 +126,10 @@ class Dictionary(BytesKey):
         """Strings that are distinct and sorted already."""
         return Dictionary(strings.offsets, strings.data)
 
-    def ranked(self, op: str, key: BytesKey, mapper: Mapper = ALONE) -> Int64:
+    def rank_strings(self, op: str, key: BytesKey, mapper: Mapper = ALONE) -> Int64:
         """Keys of strings here: twice the rank if present, odd in between.
 
-        Where only equality is asked for, any odd number will do for strings that are not present.
+        If only equality matters, any odd number will do for strings that are not present.
         """
         out = empty(len(key), np.int64)
         hashed = op in ("=", "!=") and len(key) * limits.passed_over >= len(self)
@@ -189,10 +189,10 @@ class BytesInterval:
         assert dictionary is not None
         result = Interval(None, None)
         for op, key in self.parts:
-            result = result & interval_of(op, dictionary.ranked(op, key, mapper))
+            result = result & interval_of(op, dictionary.rank_strings(op, key, mapper))
         return result
 
-    def take(self, rows: Rows) -> BytesInterval:
+    def take(self, rows: Positions) -> BytesInterval:
         """The intervals of some probe rows."""
         return BytesInterval(tuple((op, key.take(rows)) for op, key in self.parts))
 

@@ -21,7 +21,7 @@ from thetajoin.kernels.nearest import (
     LAST,
     OUTWARD,
     Around,
-    Rows,
+    SegmentRows,
     Towers,
     Wanted,
     pick,
@@ -34,7 +34,7 @@ from thetajoin.limits import limits
 Direction = Literal["backward", "forward", "nearest"]
 Ties = Literal["first", "last", "all"]
 TIES: dict[Ties, int] = {"first": FIRST, "last": LAST, "all": ALL}
-# What pandas and Polars take where nothing is said.
+# What pandas and Polars do by default.
 USUAL_TIES: dict[Direction, int] = {"backward": LAST, "forward": FIRST, "nearest": OUTWARD}
 FANOUT = 64
 _ANY = Interval(None, None)
@@ -46,8 +46,8 @@ def nearest_rows(
     """The nearest rows of each probe as chunks of ``(probe, position)``, a probe's together.
 
     Positions are those of the primary order, and probes come in no particular one. `keys` are the
-    probes' own in the type of the primary key; of byte strings, which have no distance, they are
-    not looked at. Chunks are overwritten by the next.
+    probes' own in the type of the primary key; for byte strings, which have no distance, they are
+    ignored. Chunks are overwritten by the next.
     """
     if index.size == 0 or probe.size == 0:
         return
@@ -56,21 +56,23 @@ def nearest_rows(
     assert index.primary is not None
     intervals = index._intervals(probe)
     runs = index._runs(probe, intervals)
-    tested = index._needed(intervals)
+    tested = index._choose_tested(intervals)
     asked = {dim: intervals[dim] for dim in (primary, *tested)}
     order = None
     if not tested and wanted.k == 1 and wanted.ties != ALL and direction != "nearest":
-        found = _one_each(index, asked[primary], runs, direction, wanted.ties)
+        found = _pick_one_each(index, asked[primary], runs, direction, wanted.ties)
         some = np.flatnonzero(found >= 0).astype(np.int32)
         yield some, gather(found, some)
         return
     if probe.size >= limits.sorted_probes:
-        # Neighbours among the probes then look at neighbours among the rows.
+        # Neighbouring probes then visit neighbouring rows.
         order = order_of(keys) if index.run is None else index.by_run(runs[0], keys)
         keys, runs = gather(keys, order), (gather(runs[0], order), gather(runs[1], order))
         asked = {dim: interval.take(order) for dim, interval in asked.items()}
-    below, above = (_reached(index, side, runs) for side in _sides(asked[primary], keys, direction))
-    around, rows = Around(keys, *below, *above), Rows(index.primary, index.rid)
+    below, above = (
+        _find_span(index, side, runs) for side in _split_interval(asked[primary], keys, direction)
+    )
+    around, rows = Around(keys, *below, *above), SegmentRows(index.primary, index.rid)
     if not tested and wanted.k == 1 and wanted.ties != ALL:
         found = empty(probe.size, np.int32)
         pick_one(around, rows, wanted.ties, wanted.is_float, found)
@@ -82,7 +84,7 @@ def nearest_rows(
     at = [index.shape.tested.index(dim) for dim in tested]
     negate = np.array([index.shape.dims[dim].negate for dim in tested], np.bool_)
     tests = emit.Tests(np.ascontiguousarray(index.columns[at]), low, high, negate)
-    towers = _towers(index.zone_low[at], index.zone_high[at])
+    towers = _build_towers(index.zone_low[at], index.zone_high[at])
     out = emit.Out.of(max(room, wanted.k))
     while out.state[0] < probe.size:
         before = out.state[0]
@@ -95,7 +97,9 @@ def nearest_rows(
             out.state[:] = state
 
 
-def _one_each(index: PoJoin, asked: Interval, runs: Span, direction: Direction, ties: int) -> Int32:
+def _pick_one_each(
+    index: PoJoin, asked: Interval, runs: Span, direction: Direction, ties: int
+) -> Int32:
     """Each probe's nearest position on one side of its key; -1 if there is none."""
     assert index.primary is not None
     searched = asked.high if direction == "backward" else asked.low
@@ -110,16 +114,16 @@ def _one_each(index: PoJoin, asked: Interval, runs: Span, direction: Direction, 
     return out
 
 
-def _sides(
+def _split_interval(
     asked: Interval, keys: Int64, direction: Direction
 ) -> tuple[Interval | None, Interval | None]:
-    """What the probes ask at or below their keys, and above them."""
+    """The parts of the intervals at or below the probes' keys, and above them."""
     if direction == "nearest":
         return asked & interval_of(">=", keys), asked & interval_of("<", keys)
     return (asked, None) if direction == "backward" else (None, asked)
 
 
-def _reached(index: PoJoin, asked: Interval | None, runs: Span) -> Span:
+def _find_span(index: PoJoin, asked: Interval | None, runs: Span) -> Span:
     """The positions of each probe's run that lie in an interval of the primary key."""
     size, primary = runs[0].size, index.shape.primary
     assert primary is not None
@@ -129,10 +133,10 @@ def _reached(index: PoJoin, asked: Interval | None, runs: Span) -> Span:
         return none, none
     dims = range(len(index.shape.dims))
     probe = Probe(tuple(asked if dim == primary else _ANY for dim in dims), size)
-    return index._narrowed(probe, primary, asked, index.primary, runs)
+    return index._narrow(probe, primary, asked, index.primary, runs)
 
 
-def _towers(low: NDArray[np.int64], high: NDArray[np.int64]) -> Towers:
+def _build_towers(low: NDArray[np.int64], high: NDArray[np.int64]) -> Towers:
     """Extremes of ever larger blocks over those of 64 rows."""
     lows, highs, starts = [low], [high], [0]
     while lows[-1].shape[1] > FANOUT:

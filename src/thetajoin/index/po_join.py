@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from thetajoin.arrays import empty, filled, numbered
+from thetajoin.arrays import empty, fill, number_rows
 from thetajoin.batch.keys import Int64
 from thetajoin.index.interval import Interval, stack
 from thetajoin.index.probe import Arrivals, Int32, Pairs, Probe, Shape
@@ -35,9 +35,9 @@ from thetajoin.limits import limits
 
 Span = tuple[Int32, Int32]
 
-# Estimated cost in ns: testing a row in a scan, one that a bit leads to, moving one bit of the
-# window, looking at one word of the summary, a probe's fixed part, and sorting a probe by its run
-# and bound. Measured with the benchmark `engine`.
+# Estimated costs in ns: testing a row in a scan, testing one that a bit leads to, moving one bit of
+# the window, looking at one word of the summary, a probe's fixed part, and sorting a probe by its
+# run and bound. Measured with the benchmark `engine`.
 TEST_NS, LED_NS, MOVE_NS, SUMMARY_NS, PROBE_NS, SWEEP_NS = 0.7, 2.5, 1.6, 0.6, 12.0, 25.0
 SAMPLED_PROBES = 16
 
@@ -69,7 +69,7 @@ class Spans:
 
 
 class PoJoin(SortedRows):
-    """A segment that finds the matches of a batch of probes, or where they stand."""
+    """A segment that finds the matches of a batch of probes, or the ranges they lie in."""
 
     def pairs(
         self, probe: Probe, arrivals: Arrivals, *, room: int, once: bool = False
@@ -81,7 +81,7 @@ class PoJoin(SortedRows):
         """
         if self.size == 0 or probe.size == 0:
             return []
-        visible = probe.visible(arrivals)
+        visible = probe.find_visible(arrivals)
         if visible is None:
             return []
         intervals, runs, (starts, ends), needed, (drive, windows) = self._decide(probe)
@@ -91,13 +91,13 @@ class PoJoin(SortedRows):
         elif self.shape.primary is not None and self.run is None:
             order = probe.order(self.shape.primary, intervals[self.shape.primary])
         else:
-            order = numbered(probe.size)
+            order = number_rows(probe.size)
         reach = emit.Reach(order, starts, ends, self.rid)
         shown = emit.Shown(*visible, once)
         if drive.kind == "ranges":
-            # The cost of a copy is the number of rows; a small batch needs little room.
+            # The cost of copying is the number of rows, so a small batch needs little room.
             rows = int(drive.cost)
-            return [_ranges(reach, shown, min(room, rows))] if rows else []
+            return [_copy_ranges(reach, shown, min(room, rows))] if rows else []
         tested = tuple(i for i in needed if i != drive.key)
         at = [self.shape.tested.index(i) for i in tested]
         columns = self.columns if len(at) == len(self.columns) else self.columns[at]
@@ -107,7 +107,7 @@ class PoJoin(SortedRows):
 
         def scan() -> Iterator[Pairs]:
             out = emit.Out.of(room)
-            zones = emit.Zones(self.zone_low[at], self.zone_high[at])
+            zones = emit.Extremes(self.zone_low[at], self.zone_high[at])
             while out.state[0] < order.size:
                 if n := emit.emit_scan(reach, tests, zones, shown, out):
                     yield out.probe[:n], out.row[:n]
@@ -129,7 +129,7 @@ class PoJoin(SortedRows):
         return self._decide(probe)[-1][0]
 
     def finds_runs(self, probes: int) -> bool:
-        """Whether so many probes' runs are looked up in a table, so that they need no order."""
+        """Whether this many probes look up their runs in a table, for which they need no order."""
         return self.run is not None and self._is_passed_over(probes)
 
     def spans(self, probe: Probe, mapper: Mapper = ALONE) -> Spans | None:
@@ -137,22 +137,22 @@ class PoJoin(SortedRows):
         intervals = self._intervals(probe, mapper)
         runs = self._runs(probe, intervals)
         if len(self.shape.run) > 1:
-            checked = self._same_keys(intervals, runs)
+            checked = self._check_keys(intervals, runs)
             if checked is None:
                 return None
             runs = checked
         orders: dict[int, tuple[Int32, Int64]] = {}
         if self.shape.primary is not None and self.primary is not None:
             orders[self.shape.primary] = _NO_ROWS, self.primary
-        for dim in self._needed(intervals):
+        for dim in self._choose_tested(intervals):
             if dim not in self.shape.run:
                 plain = not self.shape.dims[dim].negate
-                made = self._own_order if plain else self._ordered
+                made = self._own_order if plain else self._sort_by
                 orders[dim] = made(dim, mapper)
         found: dict[int, Span] = {}
 
         def search(dim: int) -> None:
-            found[dim] = self._narrowed(probe, dim, intervals[dim], orders[dim][1], runs)
+            found[dim] = self._narrow(probe, dim, intervals[dim], orders[dim][1], runs)
 
         mapper(search, list(orders))
         primary = runs if self.shape.primary is None else found.pop(self.shape.primary, runs)
@@ -171,18 +171,18 @@ class PoJoin(SortedRows):
         bitmap's windows.
         """
         intervals = self._intervals(probe)
-        needed = self._needed(intervals)
+        needed = self._choose_tested(intervals)
         runs = self._runs(probe, intervals)
         if len(self.shape.run) > 1 and self.finds_runs(probe.size):
-            checked = self._same_keys(intervals, runs)
+            checked = self._check_keys(intervals, runs)
             if checked is not None:
                 runs = checked
                 needed = tuple(dim for dim in needed if dim not in self.shape.run)
         ranges = runs
         if self.shape.primary is not None and self.primary is not None:
             asked = intervals[self.shape.primary]
-            ranges = self._narrowed(probe, self.shape.primary, asked, self.primary, runs)
-            ranges, needed = self._narrowed_on(probe, intervals, needed, runs, ranges)
+            ranges = self._narrow(probe, self.shape.primary, asked, self.primary, runs)
+            ranges, needed = self._narrow_further(probe, intervals, needed, runs, ranges)
         choice = self._choose(probe, intervals, needed, runs, *ranges)
         return intervals, runs, ranges, needed, choice
 
@@ -190,8 +190,8 @@ class PoJoin(SortedRows):
         known = zip(probe.intervals, self.dictionaries, strict=True)
         return [asked.against(dictionary, mapper) for asked, dictionary in known]
 
-    def _needed(self, intervals: list[Interval]) -> tuple[int, ...]:
-        """Tested keys that some row of the segment could fail."""
+    def _choose_tested(self, intervals: list[Interval]) -> tuple[int, ...]:
+        """The tested keys that some row of the segment could fail."""
         needed = []
         for at, dim in enumerate(self.shape.tested):
             asked, negate = intervals[dim], self.shape.dims[dim].negate
@@ -206,9 +206,9 @@ class PoJoin(SortedRows):
         """Each probe's run of equal keys; the same positions in every key's order."""
         if self.run is None:
             # One run; the two arrays are shared by all keys and never written to.
-            return filled(probe.size, 0, np.int32), filled(probe.size, self.size, np.int32)
+            return fill(probe.size, 0, np.int32), fill(probe.size, self.size, np.int32)
         lows = [intervals[i].low for i in self.shape.run]
-        run = self._mixed([low for low in lows if low is not None])
+        run = self._combine_keys([low for low in lows if low is not None])
         assert run is not None
         if self.finds_runs(probe.size):
             return look_up(self._table(), run)
@@ -218,8 +218,8 @@ class PoJoin(SortedRows):
         first_above(self.run, run, order, ends)
         return starts, ends
 
-    def _same_keys(self, intervals: list[Interval], runs: Span) -> Span | None:
-        """Runs of a hash, emptied where the probe's own keys are others; None if rows' are."""
+    def _check_keys(self, intervals: list[Interval], runs: Span) -> Span | None:
+        """Runs of a hash, empty if the probe's own keys differ; None if the rows' keys do."""
         if self._shares_hash:
             return None
         starts, ends = runs
@@ -231,7 +231,7 @@ class PoJoin(SortedRows):
             fits &= gather(self._column(dim), at) == asked
         return starts, np.where(fits, ends, starts).astype(np.int32)
 
-    def _narrowed(self, probe: Probe, dim: int, asked: Interval, keys: Int64, runs: Span) -> Span:
+    def _narrow(self, probe: Probe, dim: int, asked: Interval, keys: Int64, runs: Span) -> Span:
         """The part of each run, in the order of `keys`, that lies in the probe's interval."""
         if self.run is not None:
             low = asked.low if asked.low is not None else NO_KEYS
@@ -249,13 +249,19 @@ class PoJoin(SortedRows):
             return starts, ends
         starts, ends = runs
         if asked.low is not None:
-            starts, rising = empty(probe.size, np.int32), self._rising(probe, dim, asked, low=True)
+            starts, rising = (
+                empty(probe.size, np.int32),
+                self._sort_bounds(probe, dim, asked, low=True),
+            )
             if rising is not None:
                 merge_at_least(keys, rising, probe.order(dim, asked), starts)
             else:
                 first_at_least(keys, asked.low, probe.order(dim, asked), starts)
         if asked.high is not None:
-            ends, rising = empty(probe.size, np.int32), self._rising(probe, dim, asked, low=False)
+            ends, rising = (
+                empty(probe.size, np.int32),
+                self._sort_bounds(probe, dim, asked, low=False),
+            )
             if rising is not None:
                 merge_above(keys, rising, probe.order(dim, asked), ends)
             else:
@@ -266,10 +272,10 @@ class PoJoin(SortedRows):
         """Probes in the order of the runs that begin at some positions, by a key inside each."""
         runs: Int64 = gather(self._run_numbers, np.minimum(starts, self.size - 1))
         if is_sorted(runs) and rises_in_runs(keys, runs):
-            return numbered(keys.size)
+            return number_rows(keys.size)
         return order_of_both(runs, keys)
 
-    def _narrowed_on(
+    def _narrow_further(
         self,
         probe: Probe,
         intervals: list[Interval],
@@ -277,10 +283,10 @@ class PoJoin(SortedRows):
         runs: Span,
         ranges: Span,
     ) -> tuple[Span, tuple[int, ...]]:
-        """Ranges narrowed by all keys that go up with the primary one, and the keys left.
+        """Ranges narrowed by all keys that rise with the primary one, and the other keys.
 
-        Versions of a record that follow each other, and sessions, are such: their ends go up with
-        their beginnings, and a point's range has no row to test.
+        Successive versions of a record are like that, and sessions: their ends rise with their
+        beginnings, so no row in a point's range needs a test.
         """
         if not self._is_passed_over(probe.size):
             return ranges, needed
@@ -289,22 +295,22 @@ class PoJoin(SortedRows):
             if dim not in self.shape.setters or not self._follows(dim):
                 left.append(dim)
             elif self.run is not None:
-                ranges = self._narrowed(probe, dim, intervals[dim], self._column(dim), ranges)
+                ranges = self._narrow(probe, dim, intervals[dim], self._column(dim), ranges)
             else:
                 column = self._column(dim)
-                starts, ends = self._narrowed(probe, dim, intervals[dim], column, runs)
+                starts, ends = self._narrow(probe, dim, intervals[dim], column, runs)
                 ranges = np.maximum(ranges[0], starts), np.minimum(ranges[1], ends)
         return ranges, tuple(left)
 
     def _is_passed_over(self, probes: int) -> bool:
-        """Whether there are probes enough to look at every row once."""
+        """Whether there are enough probes to make one pass over all rows worthwhile."""
         return probes * limits.passed_over >= self.size
 
-    def _rising(self, probe: Probe, dim: int, asked: Interval, *, low: bool) -> Int64 | None:
-        """One end of the intervals in their order, to pass over all keys with; None if few."""
+    def _sort_bounds(self, probe: Probe, dim: int, asked: Interval, *, low: bool) -> Int64 | None:
+        """One end of the intervals in rising order, to merge with keys; None if they are few."""
         if not self._is_passed_over(probe.size):
             return None
-        return probe.rising(dim, asked, low=low)
+        return probe.sort_bounds(dim, asked, low=low)
 
     def _sweep(self, probe: Probe, dim: int, asked: Interval, run_starts: Int32) -> Int32:
         """The order of probes in which a key's window moves least: by run, then by its bound."""
@@ -326,10 +332,10 @@ class PoJoin(SortedRows):
     ) -> tuple[Drive, Span]:
         """Pick the cheapest emitter from exact counts: search positions say how long ranges are."""
         nothing = (_NO_ROWS, _NO_ROWS)
-        reach = float(emit.total_reach(starts, ends))
+        reach = float(emit.count_reached(starts, ends))
         if not needed:
             return Drive("ranges", None, reach), nothing
-        touched = self._touched(probe, intervals, needed, starts, ends)
+        touched = self._estimate_blocks(probe, intervals, needed, starts, ends)
         tests = min(touched * 64, reach) * TEST_NS * len(needed)
         best = Drive("scan", None, reach / 64 * limits.block_ns + tests)
         chosen = nothing
@@ -339,17 +345,17 @@ class PoJoin(SortedRows):
             if dim not in needed or best.cost <= least:
                 continue
             _, values = self._own_order(dim)
-            begins, finishes = self._narrowed(probe, dim, intervals[dim], values, runs)
+            begins, finishes = self._narrow(probe, dim, intervals[dim], values, runs)
             order = self._sweep(probe, dim, intervals[dim], runs[0])
-            cost = least + emit.window_moves(order, begins, finishes) * MOVE_NS
-            if len(needed) > 1:  # what the bits leave open is tested
-                led_to = emit.expected_bits(starts, ends, begins, finishes, *runs)
+            cost = least + emit.count_moves(order, begins, finishes) * MOVE_NS
+            if len(needed) > 1:  # the other keys are tested for each bit
+                led_to = emit.estimate_bits(starts, ends, begins, finishes, *runs)
                 cost += led_to * LED_NS * (len(needed) - 1)
             if cost < best.cost:
                 best, chosen = Drive("bitmap", dim, cost), (begins, finishes)
         return best, chosen
 
-    def _touched(
+    def _estimate_blocks(
         self,
         probe: Probe,
         intervals: list[Interval],
@@ -372,7 +378,7 @@ class PoJoin(SortedRows):
 _NO_ROWS: Int32 = np.zeros(0, np.int32)
 
 
-def _ranges(reach: emit.Reach, shown: emit.Shown, room: int) -> Iterator[Pairs]:
+def _copy_ranges(reach: emit.Reach, shown: emit.Shown, room: int) -> Iterator[Pairs]:
     """Every row of each probe's range."""
     out = emit.Out.of(room)
     while out.state[0] < reach.order.size:
@@ -383,7 +389,8 @@ def _ranges(reach: emit.Reach, shown: emit.Shown, room: int) -> Iterator[Pairs]:
 class Head:
     """Keys of the newest rows, appended; at most `capacity` of them.
 
-    A head and what `appended` makes of it share their arrays: each looks at its first `size` rows.
+    A head and those that `with_rows` makes of it share their arrays; each uses the first `size`
+    rows.
     """
 
     def __init__(self, shape: Shape, capacity: int) -> None:
@@ -408,7 +415,7 @@ class Head:
         self.rid[self.size : end] = rid
         self.size = end
 
-    def appended(self, keys: list[Int64], rid: NDArray[np.int32]) -> Head:
+    def with_rows(self, keys: list[Int64], rid: NDArray[np.int32]) -> Head:
         """A head with these rows as well; this one stays as it is. O(rows).
 
         Only one of the heads made from this one may be used: they lie in the same place.
@@ -431,11 +438,11 @@ class Head:
         """Matches of a probe batch; O(probes x rows / SIMD width)."""
         if self.size == 0 or probe.size == 0:
             return []
-        visible = probe.visible(arrivals)
+        visible = probe.find_visible(arrivals)
         if visible is None:
             return []
         args = self.keys, self.rid, self.size, self._negate, probe, visible
-        return [scanned(*args, room=room, once=once)]
+        return [scan_head(*args, room=room, once=once)]
 
     def _check(self) -> None:
         """Verify the invariants."""
@@ -443,7 +450,7 @@ class Head:
         assert np.unique(self.rid[: self.size]).size == self.size
 
 
-def scanned(
+def scan_head(
     keys: Int64,
     rid: NDArray[np.int32],
     rows: int,

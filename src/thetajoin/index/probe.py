@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thetajoin.arrays import filled, numbered
+from thetajoin.arrays import fill, number_rows
 from thetajoin.batch.keys import Int64
 from thetajoin.index.interval import AnyInterval, Interval
 from thetajoin.kernels.order import gather, is_sorted, order_of
 from thetajoin.kernels.search import count_below
 
-# Where many numbers lie in a range of at most this many times as many, all of it is counted once.
+# If numbers lie in a range at most this many times as long as they are many, one pass counts it
+# all.
 TABLE_SHARE = 64
 
 
@@ -36,12 +37,12 @@ class Arrivals:
 
     @staticmethod
     def dense(first: int, rows: int) -> Arrivals:
-        """Rows that arrived one after the other."""
+        """Rows that arrived one after another."""
         return Arrivals(rows, np.array([first]), np.zeros(1, np.int64))
 
     @staticmethod
     def of(numbers: Int64) -> Arrivals:
-        """Rows with these arrival numbers, which go up.
+        """Rows with these arrival numbers, in rising order.
 
         >>> Arrivals.of(np.array([3, 4, 9])).firsts.tolist()
         [3, 9]
@@ -184,8 +185,8 @@ class Probe:
     """A batch of probe rows: an interval for every stored key, and what they may see.
 
     ``see_low`` and ``see_high`` bound the arrival numbers a probe row may be paired with; None
-    means no bound. Sort orders are made once and shared by all segments; `hints` may have one, by
-    stored key, that is probably right.
+    means no bound. Sort orders are made once and shared by all segments; `hints` may hold a likely
+    one for a stored key.
     """
 
     intervals: tuple[AnyInterval, ...]
@@ -198,8 +199,8 @@ class Probe:
         self._orders: dict[int, np.ndarray] = {}
         self._rising: dict[tuple[int, bool], Int64 | None] = {}
 
-    def seeing(self, low: Int64 | None, high: Int64 | None) -> Probe:
-        """The same probes that see only some rows; what one of them sorts, both have."""
+    def restrict(self, low: Int64 | None, high: Int64 | None) -> Probe:
+        """The same probes, limited to some rows; both share what either of them sorts."""
         other = Probe(self.intervals, self.size, low, high, self.hints)
         other._orders, other._rising = self._orders, self._rising
         return other
@@ -211,7 +212,7 @@ class Probe:
         keys = interval.low if interval.low is not None else interval.high
         hint = self.hints.get(dim)
         if keys is None:
-            order = numbered(self.size)
+            order = number_rows(self.size)
         elif hint is not None and is_sorted(gather(keys, hint)):
             order = hint
         else:
@@ -220,8 +221,8 @@ class Probe:
             self._orders[dim] = order
         return order
 
-    def rising(self, dim: int, interval: Interval, *, low: bool) -> Int64 | None:
-        """One end of this key's intervals in their `order`; None if it goes down somewhere."""
+    def sort_bounds(self, dim: int, interval: Interval, *, low: bool) -> Int64 | None:
+        """One end of this key's intervals in their `order`; None if that does not rise."""
         if (dim, low) in self._rising:
             return self._rising[dim, low]
         values = interval.low if low else interval.high
@@ -233,7 +234,7 @@ class Probe:
             self._rising[dim, low] = found
         return found
 
-    def visible(self, arrivals: Arrivals) -> tuple[bool, Int64, Int64] | None:
+    def find_visible(self, arrivals: Arrivals) -> tuple[bool, Int64, Int64] | None:
         """Row numbers, ends included, each probe may see among `arrivals`; None if none can.
 
         The first item says whether rows have to be checked at all.
@@ -246,11 +247,11 @@ class Probe:
         if low_cut and self.see_low is not None:
             low = arrivals.rows_before(self.see_low)
         else:
-            low = filled(self.size, 0, np.int64)
+            low = fill(self.size, 0, np.int64)
         if high_cut and self.see_high is not None:
             high = arrivals.rows_before(self.see_high + 1) - 1
         else:
-            high = filled(self.size, arrivals.rows, np.int64)
+            high = fill(self.size, arrivals.rows, np.int64)
         return (
             None if bool((low > high).all() or (low >= arrivals.rows).all()) else (True, low, high)
         )

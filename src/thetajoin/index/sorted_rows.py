@@ -1,6 +1,6 @@
 """The rows of a segment, sorted: what PO-Join keeps (SPO-Join, Section 4.2).
 
-Rows stand in the order of the primary key. For each further key there are its sorted values and
+Rows are in the order of the primary key. For each further key there are its sorted values and
 the permutation from that order to the primary one (Algorithm 2).
 """
 
@@ -13,21 +13,27 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from thetajoin.arrays import filled, numbered
-from thetajoin.batch.keys import BytesKey, Int64, Key, mixed
+from thetajoin.arrays import fill, number_rows
+from thetajoin.batch.keys import BytesKey, Int64, Key, hash_columns
 from thetajoin.index.interval import Dictionary, dictionary_of
 from thetajoin.index.probe import Int32, Shape
 from thetajoin.kernels import emit
 from thetajoin.kernels.order import (
     gather,
     gather_all,
-    inverse,
-    merged_order,
+    invert,
+    merge_orders,
     order_of,
     order_of_both,
-    with_ties_by,
+    sort_ties,
 )
-from thetajoin.kernels.runs import RunTable, count_distinct, rises_in_runs, run_table, same_in_runs
+from thetajoin.kernels.runs import (
+    RunTable,
+    build_table,
+    count_distinct,
+    rises_in_runs,
+    same_in_runs,
+)
 from thetajoin.kernels.threads import ALONE, Mapper, new_lock
 from thetajoin.limits import limits
 
@@ -47,7 +53,7 @@ class SortedRows:
     ) -> None:
         """Build from keys in any row order; `rid` numbers the rows. O(n log n), 60 ns a row.
 
-        `orders` gives the order of an integer key, where the caller has use for it as well.
+        `orders` gives the order of an integer key, if the caller needs that too.
         """
         self.shape = shape
         self.size = len(rid)
@@ -63,12 +69,12 @@ class SortedRows:
             else:
                 self.dictionaries.append(None)
                 values.append(key)
-        run = self._mixed([values[i] for i in shape.run])
+        run = self._combine_keys([values[i] for i in shape.run])
         primary = shape.primary
 
         def order_by(dim: int | None) -> Int32:
             if dim is None:
-                rows = numbered(self.size)
+                rows = number_rows(self.size)
                 return rows if run is None else order_of(run, mapper)
             if run is not None:
                 return order_of_both(run, values[dim], mapper)
@@ -76,7 +82,7 @@ class SortedRows:
                 return orders(dim, mapper)
             return order_of(values[dim], mapper)
 
-        # Inside runs of equal keys the other orders are seldom needed, and made when they are.
+        # Within runs of equal keys the other orders are seldom needed, so they are made on demand.
         own = shape.setters if run is None else ()
         by_primary, *by_own = map(order_by, (primary, *own))
         self.run, self.primary = (
@@ -86,7 +92,7 @@ class SortedRows:
         if self.primary is not None and shape.setters and not shape.stable:
             # Where the first key ties, the next one decides: it may then rise with the first.
             second = values[shape.setters[0]]
-            by_primary = with_ties_by(second, self._run_or_none, self.primary, by_primary)
+            by_primary = sort_ties(second, self._run_or_none, self.primary, by_primary)
         self.columns = np.empty((len(shape.tested), self.size), np.int64)
         self.sorted: dict[int, Int64] = {}
         self.perm: dict[int, Int32] = {}
@@ -95,14 +101,14 @@ class SortedRows:
         for at, dim in enumerate(shape.tested):
             gather_all(values[dim], by_primary, self.columns[at], mapper)
         self.zone_low, self.zone_high = _zones(self.columns)
-        where = inverse(by_primary) if own else by_primary
+        where = invert(by_primary) if own else by_primary
         for dim, order in zip(own, by_own, strict=True):
             self.sorted[dim] = gather(values[dim], order, mapper)
             self.perm[dim] = gather(where, order, mapper)
         self._measure()
 
     def _measure(self) -> None:
-        """Note each tested column's extremes; what else can be told of the rows is not yet."""
+        """Note each tested column's extremes; the rest is found out when it is needed."""
         self._runs_by_key: RunTable | None = None
         self._rises: dict[int, bool] = {}
         self._extremes = [
@@ -132,10 +138,10 @@ class SortedRows:
         """Everything the index consists of, by name; `from_arrays` takes it back."""
         for dim in self.shape.setters:
             self._own_order(dim)
-        return self._held()
+        return self._list_arrays()
 
-    def _held(self) -> dict[str, NDArray[Any] | None]:
-        """The arrays that there are by now."""
+    def _list_arrays(self) -> dict[str, NDArray[Any] | None]:
+        """The arrays that have been made so far."""
         named: dict[str, NDArray[Any] | None] = {
             name: getattr(self, name)
             for name in ("rid", "run", "primary", "columns", "zone_low", "zone_high")
@@ -149,7 +155,7 @@ class SortedRows:
 
     @classmethod
     def from_arrays(cls, shape: Shape, named: Mapping[str, Any]) -> Self:
-        """The index that `arrays` described, without building or copying anything."""
+        """The index with these `arrays`, without building or copying anything."""
         index = cls.__new__(cls)
         index.shape = shape
         for name in ("rid", "run", "primary", "columns", "zone_low", "zone_high"):
@@ -166,18 +172,18 @@ class SortedRows:
         return index
 
     @staticmethod
-    def _mixed(keys: list[Int64]) -> Int64 | None:
+    def _combine_keys(keys: list[Int64]) -> Int64 | None:
         """One run key: the equality key itself, or a hash of several (each is tested as well)."""
         if not keys:
             return None
         if len(keys) == 1:
             return keys[0]
-        return mixed(keys)
+        return hash_columns(keys)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays of the index."""
-        return sum(array.nbytes for array in self._held().values() if array is not None)
+        return sum(array.nbytes for array in self._list_arrays().values() if array is not None)
 
     def keys(self) -> list[Key]:
         """The keys again, in primary order as `rid` is: what a merge starts from."""
@@ -212,19 +218,19 @@ class SortedRows:
         rid = np.concatenate([p.rid + np.int32(o) for p, o in zip(parts, offsets, strict=True)])
         columns = zip(*(part.keys() for part in parts), strict=True)
         keys = [concat_keys(list(column)) for column in columns]
-        # Inside runs of equal keys the parts' orders are by run first, and so of no use here.
-        orders = None if shape.run else partial(_merged_order, parts)
+        # With runs of equal keys the parts' orders are by run first, so they are of no use here.
+        orders = None if shape.run else partial(_merge_orders, parts)
         return cls(shape, keys, rid, orders=orders)
 
     def _own_order(self, dim: int, mapper: Mapper = ALONE) -> tuple[Int32, Int64]:
         """The permutation from a further key's order to the primary one, and the sorted values."""
         with self._lock:
             if dim not in self.perm:
-                perm, ordered = self._ordered(dim, mapper)
+                perm, ordered = self._sort_by(dim, mapper)
                 self.sorted[dim], self.perm[dim] = ordered, perm
             return self.perm[dim], self.sorted[dim]
 
-    def _ordered(self, dim: int, mapper: Mapper = ALONE) -> tuple[Int32, Int64]:
+    def _sort_by(self, dim: int, mapper: Mapper = ALONE) -> tuple[Int32, Int64]:
         """The order of a tested key, inside each run, and its values in that order."""
         values, run = self._column(dim), self.run
         order = order_of(values, mapper) if run is None else order_of_both(run, values, mapper)
@@ -241,7 +247,7 @@ class SortedRows:
         assert self.run is not None
         with self._lock:
             if self._runs_by_key is None:
-                self._runs_by_key = run_table(self.run)
+                self._runs_by_key = build_table(self.run)
             return self._runs_by_key
 
     @property
@@ -251,20 +257,20 @@ class SortedRows:
 
     @cached_property
     def _run_numbers(self) -> Int64:
-        """How many runs there are before each row's: fewer bits to sort by than positions have."""
+        """The number of each row's run: it has fewer bits to sort by than positions have."""
         assert self.run is not None
-        begins = filled(self.size, 0, np.int64)
+        begins = fill(self.size, 0, np.int64)
         np.not_equal(self.run[1:], self.run[:-1], out=begins[1:], casting="unsafe")
         return np.cumsum(begins, out=begins)
 
     @cached_property
     def _has_long_runs(self) -> bool:
-        """Whether a search inside a run takes longer than bringing the probes into its order."""
+        """Whether searching inside a run takes longer than sorting the probes by it."""
         return self.run is not None and self.size > limits.long_run * count_distinct(self.run)
 
     @cached_property
     def _shares_hash(self) -> bool:
-        """Whether rows with other equality keys stand in one run, because their hash is one."""
+        """Whether a run has rows with different equality keys, because their hashes are equal."""
         assert self.run is not None
         return not all(same_in_runs(self._column(dim), self.run) for dim in self.shape.run)
 
@@ -291,15 +297,15 @@ class SortedRows:
                 assert self.zone_high[at, block] == rows.max()
 
 
-def _merged_order(parts: Sequence[SortedRows], dim: int, mapper: Mapper) -> Int32:
+def _merge_orders(parts: Sequence[SortedRows], dim: int, mapper: Mapper) -> Int32:
     """The order of an integer key over the rows of sorted segments, each in its primary order."""
     if dim == parts[0].shape.primary:
         primaries = [part.primary for part in parts if part.primary is not None]
-        return merged_order(primaries)
+        return merge_orders(primaries)
     starts = np.cumsum([0, *(part.size for part in parts[:-1])]).astype(np.int32)
     places = [part.perm[dim] + start for part, start in zip(parts, starts, strict=True)]
     order: Int32 = gather(
-        np.concatenate(places), merged_order([part.sorted[dim] for part in parts])
+        np.concatenate(places), merge_orders([part.sorted[dim] for part in parts])
     )
     return order
 

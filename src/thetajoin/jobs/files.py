@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from thetajoin.batch.files import find_files, format_of, format_of_bytes, known_endings, read_open
+from thetajoin.batch.files import find_files, format_of, format_of_bytes, list_endings, read_open
 from thetajoin.errors import OptionError, SchemaError
 
 WRITTEN = ("parquet", "csv", "json", "arrow")
@@ -39,7 +39,7 @@ def output_format(path: Path) -> str:
     """The format of a file to be written; an ending that means none is an error."""
     form = named_format(path)
     if form not in WRITTEN:
-        known = known_endings(*WRITTEN)
+        known = list_endings(*WRITTEN)
         raise OptionError(
             f"cannot write {path}: no format has the ending {path.suffix!r}: use one of {known}"
         )

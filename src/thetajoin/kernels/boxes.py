@@ -6,13 +6,13 @@ import numpy as np
 
 from thetajoin.kernels.jit import kernel
 
-# Nodes that may wait while one is looked at: the tree is halved at each level.
+# How many nodes may wait while one is visited: each level halves the tree.
 DEEPEST = 128
 
 
 @kernel
-def boxes_of(values, axis, cuts, left, right, box_low, box_high, out):
-    """The leaf of each column of `values` (a row for each key), or -1 where its box lacks it.
+def find_boxes(values, axis, cuts, left, right, box_low, box_high, out):
+    """The leaf of each column of `values` (a row for each key), or -1 if it is not in its box.
 
     A node with ``axis < 0`` is a leaf; otherwise keys below its cut are to its left.
     """
@@ -29,10 +29,10 @@ def boxes_of(values, axis, cuts, left, right, box_low, box_high, out):
 
 
 @kernel
-def boxes_reached(low, high, axis, left, right, box_low, box_high, count, found):
+def reach_boxes(low, high, axis, left, right, box_low, box_high, count, found):
     """The leaves whose boxes each row's intervals reach, all of row 0, then of row 1, and so on.
 
-    ``count[row]`` is how many; `found` is filled if it is large enough, and the number returned.
+    ``count[row]`` is how many there are. `found` is filled as far as it goes; returns the total.
     """
     keys = low.shape[0]
     waiting = np.empty(DEEPEST, np.int32)
@@ -63,13 +63,13 @@ def boxes_reached(low, high, axis, left, right, box_low, box_high, count, found)
     return total
 
 
-# Cuts of rows that are told apart at once: a power of two, less one.
+# Cuts that rows are compared with at once: a power of two, less one.
 CUTS = 255
 
 
 @kernel
-def zones_of(values, cuts, zone, rows):
-    """How many of `CUTS` cuts, in order, are at most each value; `rows` of each such number."""
+def find_zones(values, cuts, zone, rows):
+    """The zone of each value, the number of sorted cuts that are not above it; counts `rows`."""
     for row in range(values.size):
         value = values[row]
         found = 0
@@ -83,7 +83,7 @@ def zones_of(values, cuts, zone, rows):
 
 @kernel
 def fold_zones(values, zone, low, high):
-    """Lower `low` and raise `high` of each value's zone to take the value in."""
+    """Widen each value's zone, from `low` to `high`, so that it includes the value."""
     for row in range(values.size):
         at, value = zone[row], values[row]
         low[at] = min(low[at], value)

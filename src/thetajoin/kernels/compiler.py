@@ -23,8 +23,8 @@ from numba.extending import intrinsic
 
 from thetajoin.kernels import store
 
-# Kernels that come with a wheel are for a processor that nearly all machines surpass. By machine:
-# LLVM's name for it, and what it has beyond the first of its kind; the best is first.
+# Kernels in a wheel are compiled for a processor that nearly all machines surpass. By architecture:
+# LLVM's name for it, and the features it has beyond the first of its kind; the best is first.
 _SECOND = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _THIRD = (*_SECOND, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _X86 = (("x86-64-v3", _THIRD), ("x86-64-v2", _SECOND))
@@ -34,7 +34,7 @@ BASELINES: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "arm64": (("generic", ()),),
     "aarch64": (("generic", ()),),
 }
-# Whether kernels that came with the package serve; `warm` makes better ones for this processor.
+# Whether to use the kernels that came with the package; `warm` makes better ones.
 use_ready = True
 # Numba's settings that change what it compiles; the processor is in an entry's name.
 SETTINGS = (
@@ -44,11 +44,11 @@ SETTINGS = (
     "LOOP_VECTORIZE",
     "SLP_VECTORIZE",
 )
-# Seconds of compiling after which somebody at a terminal is told what is going on.
+# Seconds of compiling after which a terminal shows what is going on.
 SILENT = 1.0
 
 
-def compiled(function: Callable[..., Any], **options: Any) -> Any:
+def compile_kernel(function: Callable[..., Any], **options: Any) -> Any:
     """The function compiled at its first call, and kept on disk where some folder takes it."""
     dispatcher = njit(**options)(function)
     # An inlined function is compiled as a part of others.
@@ -63,7 +63,7 @@ def features_of(names: tuple[str, ...]) -> str:
 
 
 @cache
-def fitting_baselines() -> tuple[tuple[str, str], ...]:
+def find_baselines() -> tuple[tuple[str, str], ...]:
     """Names and features of the baseline processors that this one surpasses, the best first."""
     try:
         has = binding.get_host_cpu_features()
@@ -76,7 +76,7 @@ def fitting_baselines() -> tuple[tuple[str, str], ...]:
     )
 
 
-def stamped() -> str:
+def make_stamp() -> str:
     """The name of all that compiled code depends on besides the processor and the types."""
     settings = [f"{name} {getattr(config, name, None)}" for name in SETTINGS]
     return store.stamp(numba.__version__, llvmlite.__version__, *settings)
@@ -92,7 +92,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
     @property
     def cache_path(self) -> str | None:
         """The folder that new versions go to."""
-        folder = store.written_to()
+        folder = store.find_writable()
         return None if folder is None else str(folder)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -103,26 +103,26 @@ class KernelCache(_Cache):  # type: ignore[misc]
             return found
         # Whoever compiles has the others of this host wait for it.
         stack = contextlib.ExitStack()
-        folder, name = store.written_to(), self._entry(types, processor)
+        folder, name = store.find_writable(), self._entry(types, processor)
         if folder is None:
             _warn()
-        stack.enter_context(store.turn(folder and folder / stamped(), name))
+        stack.enter_context(store.take_turn(folder and folder / make_stamp(), name))
         found = self._load(sig, types, processor, target_context)
         if found is not None:
             stack.close()
             return found
-        stack.enter_context(_told())
+        stack.enter_context(_announce())
         self._compiling[types] = stack
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a version that has just been compiled."""
-        types, folder = _types(sig), store.written_to()
+        types, folder = _types(sig), store.find_writable()
         with self._compiling.pop(types, contextlib.ExitStack()):
             if folder is None or data.lifted or data.library.has_dynamic_globals:
                 return
             name = self._entry(types, data.codegen.magic_tuple())
-            store.write(folder / stamped(), name, serialize.dumps(data._reduce()))
+            store.write(folder / make_stamp(), name, serialize.dumps(data._reduce()))
 
     def enable(self) -> None:
         """Nothing to do: it always is."""
@@ -137,17 +137,17 @@ class KernelCache(_Cache):  # type: ignore[misc]
         return store.entry_name(self._name, types, *processor)
 
     def _load(self, sig: Any, types: str, processor: tuple[str, ...], context: Any) -> Any:
-        for folder in store.read_from():
-            held = store.read(folder / stamped(), self._entry(types, processor))
-            found = None if held is None else _rebuilt(held, sig, context)
+        for folder in store.find_readable():
+            held = store.read(folder / make_stamp(), self._entry(types, processor))
+            found = None if held is None else _rebuild(held, sig, context)
             if found is not None:
                 return found
         if not use_ready or config.CPU_NAME:
             return None
-        for name, features in fitting_baselines():
+        for name, features in find_baselines():
             entry = self._entry(types, (processor[0], name, features))
-            held = store.read(store.READY / stamped(), entry)
-            found = None if held is None else _rebuilt(held, sig, context)
+            held = store.read(store.READY / make_stamp(), entry)
+            found = None if held is None else _rebuild(held, sig, context)
             if found is not None:
                 return found
         return None
@@ -156,8 +156,8 @@ class KernelCache(_Cache):  # type: ignore[misc]
 @cache
 def _warn() -> None:
     warnings.warn(
-        f"thetajoin: no folder for compiled kernels ({store.why_not_written()}), so each process "
-        "compiles them anew: set NUMBA_CACHE_DIR to one that only you can write",
+        f"thetajoin: no folder for compiled kernels ({store.explain_unwritable()}), so each "
+        "process compiles them anew: set NUMBA_CACHE_DIR to one that only you can write",
         stacklevel=2,
     )
 
@@ -166,7 +166,7 @@ def _types(sig: Any) -> str:
     return str(sigutils.normalize_signature(sig)[0])
 
 
-def _rebuilt(held: bytes, sig: Any, context: Any) -> Any:
+def _rebuild(held: bytes, sig: Any, context: Any) -> Any:
     """The compiled function; None where this numba cannot read it or its types only look alike."""
     rtsys.initialize(context)  # what compiled code calls for arrays; numba's refresh() does more
     try:
@@ -181,7 +181,7 @@ _has_told = False
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _announce() -> Iterator[None]:
     """Say once that kernels are being compiled, to a terminal that waits for it."""
     timer = threading.Timer(SILENT, _tell)
     timer.daemon = True

@@ -1,6 +1,6 @@
 """Writing pairs: one probe after another into a bounded buffer, resumable at any probe.
 
-All emitters share their frame, which they are given in named tuples. Positions are those of a
+All emitters take the same named tuples. Positions are those of a
 segment's rows in primary order. Emitters return the number of pairs written; they have finished
 when ``state[0]`` is the number of probes. Blocks of 64 rows are written whole, so the buffers need
 room for at least that many pairs.
@@ -26,7 +26,7 @@ SIX, TWELVE, EIGHTEEN = np.uint64(6), np.uint64(12), np.uint64(18)
 class Reach(NamedTuple):
     """Probe `p` reaches the positions ``[starts[p], ends[p])``; `rid` has their row numbers.
 
-    order: in which the probes are taken.
+    order: the probes, in the order in which they are taken.
     """
 
     order: Int32
@@ -48,7 +48,7 @@ class Tests(NamedTuple):
     negate: NDArray[np.bool_]
 
 
-class Zones(NamedTuple):
+class Extremes(NamedTuple):
     """The extremes of the tested columns in each block of 64 rows."""
 
     low: Int64
@@ -85,8 +85,8 @@ class Bits(NamedTuple):
 class Out(NamedTuple):
     """Buffers for pairs, and where to go on.
 
-    state: the next index into the probes' order, the position to go on from, and the bitmap's
-    window, its start and its end.
+    state: the next index into the probes' order, the position to go on from, and the start and end
+    of the bitmap's window.
     """
 
     probe: Int32
@@ -95,7 +95,7 @@ class Out(NamedTuple):
 
     @staticmethod
     def of(room: int) -> Out:
-        """Room for so many pairs; nothing is done yet."""
+        """Empty buffers with room for that many pairs."""
         return Out(np.empty(room, np.int32), np.empty(room, np.int32), np.zeros(4, np.int64))
 
 
@@ -281,8 +281,8 @@ def _between(word, at, first, last):
 
 
 @kernel
-def total_reach(starts, ends):
-    """How many rows all ranges have together."""
+def count_reached(starts, ends):
+    """How many rows all ranges hold together."""
     total = 0
     for p in range(starts.size):
         total += max(0, np.int64(ends[p]) - starts[p])
@@ -290,8 +290,8 @@ def total_reach(starts, ends):
 
 
 @kernel
-def expected_bits(starts, ends, begins, finishes, run_starts, run_ends):
-    """How many set bits all ranges are expected to hold, if two keys know nothing of each other."""
+def estimate_bits(starts, ends, begins, finishes, run_starts, run_ends):
+    """How many set bits all ranges are expected to hold if the two keys are independent."""
     total = 0.0
     for p in range(starts.size):
         rows = np.int64(run_ends[p]) - run_starts[p]
@@ -303,7 +303,7 @@ def expected_bits(starts, ends, begins, finishes, run_starts, run_ends):
 
 
 @kernel
-def window_moves(order, begins, finishes):
+def count_moves(order, begins, finishes):
     """How many bits `emit_bitmap` will set and clear for these windows."""
     total = 0
     left = 0
@@ -327,9 +327,9 @@ def window_moves(order, begins, finishes):
 def emit_bitmap(reach, window, tested, shown, out):
     """Two predicates (SPO-Join Section 4.3, for a batch): one moves a window of bits, one scans.
 
-    The rows that satisfy a probe's second predicate have their bits set. Bits of the probe before
-    stay, so over sorted probes a bit is set once a batch and not once a probe. The summary levels
-    let a scan cost what it finds.
+    The rows that satisfy a probe's second predicate have their bits set. The bits of the previous
+    probe stay, so over sorted probes a bit is set once a batch and not once a probe. The summary
+    levels let a scan cost what it finds.
     """
     order, starts, ends, rid = reach
     begins, finishes, perm, bits, summary, top = window
@@ -342,7 +342,7 @@ def emit_bitmap(reach, window, tested, shown, out):
     i = state[0]
     left = state[2]
     right = state[3]
-    # No bit is set outside of these two: most probes find nothing, and find it out here.
+    # No bit is set outside of these two: most probes find nothing, and this shows it at once.
     lowest = np.int64(0)
     highest = np.int64(rid.size - 1 if left < right else -1)
     while i < order.size:
@@ -422,7 +422,7 @@ def emit_bitmap(reach, window, tested, shown, out):
                 break
         for k in range(begun, done):
             out_probe[k] = p
-        # Bits that were cleared left the extremes behind; a scan that found none takes them along.
+        # Clearing bits does not move the extremes; a scan that found nothing does.
         if done == begun and stopped < 0 and tests == 0 and not see:
             if start <= lowest:
                 lowest = max(lowest, end)

@@ -15,8 +15,8 @@ FRACTION = 53  # bits of a double's fraction, the leading one included
 
 
 @kernel
-def running_sums(values, out):
-    """Sums of all values before each position, and in the end of all."""
+def sum_running(values, out):
+    """The sum of all values before each position, and at the end that of all."""
     total = np.int64(0)
     for i in range(values.size):
         out[i] = total
@@ -25,7 +25,7 @@ def running_sums(values, out):
 
 
 @kernel
-def range_sums(sums, starts, ends, out):
+def add_range_sums(sums, starts, ends, out):
     """Add the sum of each range of positions to `out`."""
     for q in range(out.size):
         if starts[q] < ends[q]:
@@ -34,7 +34,7 @@ def range_sums(sums, starts, ends, out):
 
 @kernel
 def unpack_counts(packed, bits, counts, sums):
-    """Take apart counts, in the lowest `bits`, and sums above them."""
+    """Split packed numbers into counts, in the lowest `bits`, and the sums above them."""
     mask = (np.int64(1) << bits) - 1
     for i in range(packed.size):
         count = packed[i] & mask
@@ -110,8 +110,8 @@ def least_at(codes, values, out):
 
 
 @kernel
-def float_reach(words):
-    """Powers of two between which all set bits of finite doubles lie: lowest, past the highest."""
+def find_float_reach(words):
+    """The powers of two that all set bits of finite doubles lie between: lowest, past highest."""
     lowest = np.int64(5000)
     highest = np.int64(-5000)
     for i in range(words.size):
@@ -167,26 +167,26 @@ PAST = 2.0**960
 
 @inlined
 def _is_special(total, error):
-    """Whether a total is that of infinities or NaN, and not of finite values."""
+    """Whether infinities or NaN were added, and not only finite values."""
     return not math.isfinite(total) and not abs(error) >= LARGE
 
 
 @kernel
-def _shrunk(total, error):
+def _shrink(total, error):
     """A sum of finite values times ``2**-64``."""
     return error if not math.isfinite(total) else total * SHRINK + error * SHRINK
 
 
 @kernel
-def _grown(shrunk):
-    """A sum of finite values from what it is times ``2**-64``."""
+def _grow(shrunk):
+    """A sum of finite values from that sum times ``2**-64``."""
     if abs(shrunk) < PAST:
         return shrunk * GROW, 0.0
     return math.copysign(math.inf, shrunk), shrunk
 
 
 @kernel
-def _added(total, error, value):
+def _add(total, error, value):
     """A sum and one more value."""
     if not math.isfinite(value):
         return (total + value if _is_special(total, error) else value), math.nan
@@ -197,30 +197,30 @@ def _added(total, error, value):
         if math.isfinite(both):
             back = both - total
             return both, error + ((total - (both - back)) + (value - back))
-    return _grown(_shrunk(total, error) + value * SHRINK)
+    return _grow(_shrink(total, error) + value * SHRINK)
 
 
 @kernel
-def _added_shrunk(total, error, shrunk):
+def _add_scaled(total, error, shrunk):
     """A sum and one more finite value, given times ``2**-64``."""
     if abs(shrunk) < PAST:
-        return _added(total, error, shrunk * GROW)
+        return _add(total, error, shrunk * GROW)
     if _is_special(total, error):
         return total, error
-    return _grown(_shrunk(total, error) + shrunk)
+    return _grow(_shrink(total, error) + shrunk)
 
 
 @kernel
 def add_float_products(codes, values, times, totals, errors):
-    """Add each value as often as `times` says to the sum of its code."""
+    """Add each value to the sum of its code, as many times as `times` says."""
     for i in range(codes.size):
         if times[i] <= 0:
             continue
         g, value, often = codes[i], values[i], np.float64(times[i])
         if math.isfinite(value) and abs(value) >= LARGE:
-            made = _added_shrunk(totals[g], errors[g], value * SHRINK * often)
+            made = _add_scaled(totals[g], errors[g], value * SHRINK * often)
         else:
-            made = _added(totals[g], errors[g], value * often)
+            made = _add(totals[g], errors[g], value * often)
         totals[g], errors[g] = made
 
 
@@ -230,7 +230,7 @@ def add_special_float(codes, times, special, totals, errors):
     for i in range(codes.size):
         if times[i] > 0:
             g = codes[i]
-            totals[g], errors[g] = _added(totals[g], errors[g], special)
+            totals[g], errors[g] = _add(totals[g], errors[g], special)
 
 
 @kernel
@@ -239,12 +239,12 @@ def add_float_sums(codes, more_totals, more_errors, totals, errors):
     for i in range(codes.size):
         g, total, error = codes[i], more_totals[i], more_errors[i]
         if math.isfinite(total):
-            made = _added(totals[g], errors[g], total)
-            made = _added(made[0], made[1], error)
+            made = _add(totals[g], errors[g], total)
+            made = _add(made[0], made[1], error)
         elif _is_special(total, error):
-            made = _added(totals[g], errors[g], total)
+            made = _add(totals[g], errors[g], total)
         else:
-            made = _added_shrunk(totals[g], errors[g], error)
+            made = _add_scaled(totals[g], errors[g], error)
         totals[g], errors[g] = made
 
 
@@ -268,7 +268,7 @@ def add_words_to_floats(high, low, scale, totals, errors):
                 continue
             if scale > 800:
                 shrunk = math.ldexp(sign * part, scale - 64)
-                totals[g], errors[g] = _added_shrunk(totals[g], errors[g], shrunk)
+                totals[g], errors[g] = _add_scaled(totals[g], errors[g], shrunk)
             else:
                 value = math.ldexp(sign * part, scale)
-                totals[g], errors[g] = _added(totals[g], errors[g], value)
+                totals[g], errors[g] = _add(totals[g], errors[g], value)

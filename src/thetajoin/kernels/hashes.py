@@ -37,7 +37,7 @@ def hash_bytes(offsets, data, out):
 def hash_dictionary(offsets, data, entries):
     """A table of distinct strings by open addressing; its size is a power of two.
 
-    An entry is half of a string's hash and, below it, one more than its number; 0 is none.
+    An entry is half of a string's hash and, below it, its number plus one; 0 marks an empty entry.
     """
     mask = np.uint64(entries.size - 1)
     for i in range(offsets.size - 1):
@@ -78,7 +78,7 @@ def find_bytes(dictionary, entries, offsets, data, out):
 
 @kernel
 def prefix_bytes(offsets, data, out):
-    """The first eight bytes of each string as an integer: never above a later string's."""
+    """The first eight bytes of each string as an integer, which never contradicts their order."""
     for i in range(offsets.size - 1):
         start, end = offsets[i], offsets[i + 1]
         h = np.uint64(0)
@@ -98,43 +98,43 @@ _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 @inlined
-def _mixed(x):
+def _mix(x):
     x = (x ^ (x >> _S30)) * _M1
     x = (x ^ (x >> _S27)) * _M2
     return x ^ (x >> _S31)
 
 
 @inlined
-def _first(lane, word):
-    return _mixed(lane * _A + (word ^ _M2))
+def _fold_first(lane, word):
+    return _mix(lane * _A + (word ^ _M2))
 
 
 @inlined
-def _second(lane, word):
-    return _mixed(lane * _B + (word ^ _M1))
+def _fold_second(lane, word):
+    return _mix(lane * _B + (word ^ _M1))
 
 
 @inlined
-def _first_null(lane):
-    return _first(lane, _NULL)
+def _fold_first_null(lane):
+    return _fold_first(lane, _NULL)
 
 
 @inlined
-def _second_null(lane):
-    # No value gives both this and what the first lane has: there the word would be another.
-    return _second(lane, ~_NULL)
+def _fold_second_null(lane):
+    # No value gives this and the first lane's too: there the word would have to be another.
+    return _fold_second(lane, ~_NULL)
 
 
 @kernel
 def fold_words(words, valid, first, second):
-    """Fold one 64-bit word a row into both lanes; a NULL is folded as no value is."""
+    """Fold one 64-bit word a row into both lanes; NULL folds differently from every value."""
     for i in range(words.size):
         if valid[i]:
-            first[i] = _first(first[i], words[i])
-            second[i] = _second(second[i], words[i])
+            first[i] = _fold_first(first[i], words[i])
+            second[i] = _fold_second(second[i], words[i])
         else:
-            first[i] = _first_null(first[i])
-            second[i] = _second_null(second[i])
+            first[i] = _fold_first_null(first[i])
+            second[i] = _fold_second_null(second[i])
 
 
 @kernel
@@ -142,18 +142,18 @@ def fold_bytes(offsets, data, valid, first, second):
     """Fold one byte string a row: its length, then eight bytes at a time."""
     for i in range(offsets.size - 1):
         if not valid[i]:
-            first[i] = _first_null(first[i])
-            second[i] = _second_null(second[i])
+            first[i] = _fold_first_null(first[i])
+            second[i] = _fold_second_null(second[i])
             continue
         start, end = offsets[i], offsets[i + 1]
         length = np.uint64(end - start)
-        a, b = _first(first[i], length), _second(second[i], length)
+        a, b = _fold_first(first[i], length), _fold_second(second[i], length)
         at = start
         while at < end:
             word = np.uint64(0)
             for byte in range(at, min(at + 8, end)):
                 word = (word << _BYTE) | np.uint64(data[byte])
-            a, b = _first(a, word), _second(b, word)
+            a, b = _fold_first(a, word), _fold_second(b, word)
             at += 8
         first[i], second[i] = a, b
 
@@ -163,12 +163,12 @@ def fold_lists(offsets, valid, inner_first, inner_second, first, second):
     """Fold one list a row: its length, then the lanes of its values."""
     for i in range(offsets.size - 1):
         if not valid[i]:
-            first[i] = _first_null(first[i])
-            second[i] = _second_null(second[i])
+            first[i] = _fold_first_null(first[i])
+            second[i] = _fold_second_null(second[i])
             continue
         start, end = offsets[i], offsets[i + 1]
         length = np.uint64(end - start)
-        a, b = _first(first[i], length), _second(second[i], length)
+        a, b = _fold_first(first[i], length), _fold_second(second[i], length)
         for at in range(start, end):
-            a, b = _first(a, inner_first[at]), _second(b, inner_second[at])
+            a, b = _fold_first(a, inner_first[at]), _fold_second(b, inner_second[at])
         first[i], second[i] = a, b

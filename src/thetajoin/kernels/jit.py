@@ -1,10 +1,10 @@
-"""How kernels are compiled, and the machine instructions numba does not offer.
+"""How kernels are declared, and the machine instructions that numba does not offer.
 
 Importing numba takes longer than most joins, so it is put off until a kernel must be fast. Until
-then tables of a few rows are joined by running the kernels as the Python functions they are. The
-two never meet: a thread that runs kernels as Python runs all of them so, and what numba compiles
-are copies of the functions, with compiled callees among their globals and not among the module's.
-With ``NUMBA_DISABLE_JIT=1`` that is all they ever are, which is how the tests step through them.
+then, tables of a few rows are joined by running the kernels as the Python functions they are. The
+two never mix: a thread that runs one kernel as Python runs all of them that way, and numba compiles
+copies of the functions, whose own globals hold the compiled callees. With ``NUMBA_DISABLE_JIT=1``
+kernels are always Python, which is how the tests step through them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ if hasattr(os, "register_at_fork"):
 class Kernel:
     """A function that numba compiles at its first call, together with the kernels it calls.
 
-    `make` gives what numba compiles of a function, or has a name for: a dispatcher or an intrinsic.
+    `make` gives the dispatcher that numba makes of a function, or the intrinsic it has instead.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class Kernel:
         self._compiled: Any = None
 
     def __call__(self, *args: Any) -> Any:
-        """Call what has been compiled, after compiling it if need be."""
+        """Call the compiled function, and compile it first if it is not compiled yet."""
         if _plain.on:
             return self.py_func(*args)
         compiled = self._compiled
         if compiled is None:
-            compiled = self.compiled()
+            compiled = self.compile()
         return compiled(*args)
 
-    def compiled(self) -> Any:
-        """What numba makes of it; numba is imported here."""
+    def compile(self) -> Any:
+        """The dispatcher or intrinsic; this imports numba."""
         global _loaded
         with _making:
             if self._compiled is None:
@@ -109,11 +109,9 @@ def _with_compiled_callees(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compile_callees(code: CodeType, names: dict[str, Any]) -> dict[str, Any]:
-    """What numba makes of the kernels that a function calls, by their names."""
+    """The compiled kernels that a function calls, by their names."""
     found = {
-        name: names[name].compiled()
-        for name in code.co_names
-        if isinstance(names.get(name), Kernel)
+        name: names[name].compile() for name in code.co_names if isinstance(names.get(name), Kernel)
     }
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -123,15 +121,15 @@ def _compile_callees(code: CodeType, names: dict[str, Any]) -> dict[str, Any]:
 
 def _kernel(function: Callable[..., Any], **options: Any) -> Any:
     def make(function: Callable[..., Any]) -> Any:
-        from thetajoin.kernels.compiler import compiled
+        from thetajoin.kernels.compiler import compile_kernel
 
-        return compiled(function, **options)
+        return compile_kernel(function, **options)
 
     return Kernel(function, make) if COMPILES else function
 
 
 def instruction(module: str) -> Callable[[Callable[..., Any]], Any]:
-    """A step that `module` has compiled under the same name, and the function does in Python."""
+    """An instruction: numba takes that of the same name in `module`, Python the function itself."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         def make(function: Callable[..., Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Picking the rows whose key is nearest to a probe's, out of ranges of a segment's primary order.
+"""Picking the rows whose key is nearest to a probe's from ranges of a segment's primary order.
 
 Each probe has a range of rows at or below its key, which is taken from its end, and one of rows
 above, which is taken from its start. Rows have to pass the tests of further keys; the extremes of
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from thetajoin.kernels.emit import passes, skips
 from thetajoin.kernels.jit import double_of, inlined, kernel
-from thetajoin.kernels.search import passed
+from thetajoin.kernels.search import advance
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-# Which of rows at equal distance; outward: those at or below the probe, the last first, then those
-# above it.
+# Which of the rows at equal distance to take; outward: those at or below the probe, the last one
+# first, then those above it.
 FIRST, LAST, ALL, OUTWARD = 0, 1, 2, 3
 _MOST = np.int64(np.iinfo(np.int64).max)
 
@@ -39,7 +39,7 @@ class Around(NamedTuple):
     above_end: Int32
 
 
-class Rows(NamedTuple):
+class SegmentRows(NamedTuple):
     """A segment's rows in primary order: their keys and row numbers."""
 
     key: Int64
@@ -58,7 +58,7 @@ class Towers(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """How many rows a probe wants, which of those at equal distance, and if keys are doubles'."""
+    """How many rows a probe wants, which of several at one distance, and if keys are doubles'."""
 
     k: int
     ties: int
@@ -73,7 +73,7 @@ def _double(key):
 
 @inlined
 def _error(a, b, d):
-    """What rounding took from ``d = a - b``."""
+    """The rounding error of ``d = a - b``."""
     back = a - d
     return (back - b) + (a - (d + back))
 
@@ -82,8 +82,8 @@ def _error(a, b, d):
 def nearer(key, below, above, is_float):
     """-1 if `below` is nearer to `key` than `above` is, 1 if it is farther, else 0.
 
-    Exact: the rounded differences of doubles decide, then what rounding took from them. Infinite
-    distances compare by the number of keys in between.
+    Exact: the rounded differences of doubles decide, then their rounding errors. Infinite distances
+    compare by the number of keys in between.
     """
     down = np.uint64(key) - np.uint64(below)
     up = np.uint64(above) - np.uint64(key)
@@ -202,7 +202,7 @@ def _past_equal(keys, x, end):
 def pick(around, rows, tests, towers, wanted, out):
     """Write each probe's nearest rows, nearest first, as pairs of a probe and a position.
 
-    Goes on with probe ``state[0]`` and ends before one that the buffers have no room for. Returns
+    Starts with probe ``state[0]`` and stops before one that the buffers have no room for. Returns
     the number of pairs.
     """
     key, below_start, below_end, above_start, above_end = around
@@ -280,8 +280,8 @@ def pick(around, rows, tests, towers, wanted, out):
 def pick_in_order(keys, order, bounds, runs, backward, ties, out):
     """Each probe's nearest position to one side, where there is nothing to test; -1 if none is.
 
-    Bounds and runs stand as for `narrow_in_order`: the bound rises that is searched from, the high
-    one, or the low one to look forward. Of rows at equal distance the first or the last.
+    Bounds and runs are as for `narrow_in_order`. The bound that is searched for rises: the high one
+    backward, the low one forward. Of rows at equal distance the first or the last is taken.
     """
     low, high = bounds
     starts, ends = runs
@@ -299,13 +299,13 @@ def pick_in_order(keys, order, bounds, runs, backward, ties, out):
             last = start
             at = start
         if backward:
-            at, found = passed(keys, high[i], at, end, True)
+            at, found = advance(keys, high[i], at, end, True)
             x = at + found - 1
             inside = x >= start and (low.size == 0 or keys[np.uint64(x)] >= low[i])
             if ties == FIRST and x > start and keys[np.uint64(x - 1)] == keys[np.uint64(x)]:
                 x = _first_equal(keys, x, start)
         else:
-            at, found = passed(keys, low[i], at, end, False)
+            at, found = advance(keys, low[i], at, end, False)
             x = at + found
             inside = x < end and (high.size == 0 or keys[np.uint64(x)] <= high[i])
             if ties == LAST and x + 1 < end and keys[np.uint64(x + 1)] == keys[np.uint64(x)]:
@@ -317,7 +317,7 @@ def pick_in_order(keys, order, bounds, runs, backward, ties, out):
 def pick_one(around, rows, ties, is_float, out):
     """Each probe's one nearest position where there is nothing to test; -1 if there is none.
 
-    Of rows at equal distance the first, the last, or the first outward.
+    Of rows at equal distance the first, the last, or the first outward is taken.
     """
     key, below_start, below_end, above_start, above_end = around
     keys, rid = rows

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thetajoin.arrays import empty, filled, numbered
+from thetajoin.arrays import empty, fill, number_rows
 from thetajoin.kernels.jit import kernel
 from thetajoin.kernels.threads import ALONE, Mapper
 
@@ -17,10 +17,10 @@ Int32 = NDArray[np.int32]
 
 # A run of keys that share their packed prefix is mended by insertion up to this length.
 INSERTION_RUN = 48
-# From so many keys on, they are sorted by their digits, of at most so many bits each.
+# From this many keys on they are radix-sorted, by digits of at most so many bits.
 RADIX_KEYS = 1 << 11
 DIGIT_BITS = 9
-# Shares of the work that each thread takes one after another, as not all take equally long.
+# How many shares of the work there are for each thread, as not all take equally long.
 SHARES = 4
 NO_KEYS: Int64 = np.zeros(0, np.int64)
 
@@ -36,9 +36,9 @@ def order_of(keys: Int64, mapper: Mapper = ALONE) -> Int32:
     """
     n = keys.size
     if n < 2 or is_sorted(keys):
-        return numbered(n)
+        return number_rows(n)
     spread = low, key_bits = _spread(keys)
-    order = _packed_order(NO_KEYS, (np.uint64(0), 0), keys, spread, mapper)
+    order = _order_packed(NO_KEYS, (np.uint64(0), 0), keys, spread, mapper)
     if order is None:
         # Many keys share their leading bits: the others first, then the leading ones.
         cut = np.uint64(key_bits + (n - 1).bit_length() - 64)
@@ -58,8 +58,8 @@ def order_of_both(first: Int64, second: Int64, mapper: Mapper = ALONE) -> Int32:
     """
     n = first.size
     if n < 2:
-        return numbered(n)
-    order = _packed_order(first, _spread(first), second, _spread(second), mapper)
+        return number_rows(n)
+    order = _order_packed(first, _spread(first), second, _spread(second), mapper)
     if order is None:
         order = order_of(second, mapper)
         order = gather(order, order_of(gather(first, order, mapper), mapper), mapper)
@@ -67,12 +67,12 @@ def order_of_both(first: Int64, second: Int64, mapper: Mapper = ALONE) -> Int32:
 
 
 def _spread(keys: Int64) -> tuple[np.uint64, int]:
-    """The smallest key, and how many bits it takes to tell the keys' distances from it."""
+    """The smallest key, and how many bits the largest distance from it takes."""
     low, high = int(keys.min()), int(keys.max())
     return np.uint64(low & 0xFFFFFFFFFFFFFFFF), (high - low).bit_length()
 
 
-def _packed_order(
+def _order_packed(
     first: Int64,
     first_spread: tuple[np.uint64, int],
     second: Int64,
@@ -81,8 +81,8 @@ def _packed_order(
 ) -> Int32 | None:
     """The order by two keys that are packed into one integer, with the position below them.
 
-    There may be no first key. What of the second one does not fit in is looked at afterwards; None
-    where that is too much.
+    There may be no first key. Bits of the second one that do not fit are compared afterwards; None
+    where they are too many.
     """
     n = second.size
     (low, bits), (second_low, second_bits) = first_spread, second_spread
@@ -138,8 +138,8 @@ def _deal(
 ) -> NDArray[np.int64]:
     """Bring keys into the order of their highest digit; where each digit's bucket ends.
 
-    What one thread wrote is dear for another to read: two threads that shared every digit took
-    longer with a million keys than one. So they share this one, and no bucket of it.
+    Reading what another thread has written is expensive: with a million keys, two threads that
+    shared the work on every digit took longer than one. So they share it for this digit only.
     """
     pieces = mapper.pieces(keys.size)
     counts = np.zeros((len(pieces), int(mask) + 1), np.int64)
@@ -155,7 +155,7 @@ def _deal(
 
 
 def _shares(ends: NDArray[np.int64], mapper: Mapper) -> list[NDArray[np.int64]]:
-    """Neighbouring buckets of about as many keys, a few shares for each thread."""
+    """Neighbouring buckets in shares of about as many keys, a few shares for each thread."""
     wanted = SHARES * mapper.threads if len(ends) > 2 else 1
     cuts = np.searchsorted(ends, ends[-1] * np.arange(1, wanted) / wanted)
     at = [0, *cuts.tolist(), len(ends) - 1]
@@ -182,7 +182,7 @@ def _move(keys, shift, mask, at, out):
 def _sort_buckets(keys, spare, ends, shifts, mask, index_bits, second, mend, order):
     """Sort each bucket of keys by its digits and take the positions out; False if `_unpack` fails.
 
-    The positions go up already, so only the keys are looked at.
+    The positions are in order already, so only the keys are compared.
     """
     counts = np.zeros((shifts.size, np.int64(mask) + 1), np.int64)
     for b in range(ends.size - 1):
@@ -275,17 +275,17 @@ def _unpack(packed, index_bits, keys, mend, order):
     return True
 
 
-def with_ties_by(second: Int64, run: Int64, first: Int64, order: Int32) -> Int32:
-    """An order in which rows that tie are ordered by a second key; long ties stay as they are.
+def sort_ties(second: Int64, run: Int64, first: Int64, order: Int32) -> Int32:
+    """An order whose ties are sorted by a second key; long runs of ties stay as they are.
 
     `run` and `first` are the sorted keys that the order is by; `run` may be empty.
 
-    >>> with_ties_by(
+    >>> sort_ties(
     ...     np.array([7, 3, 5]), np.zeros(0, np.int64), np.array([1, 1, 2]), np.array([0, 1, 2])
     ... ).tolist()
     [1, 0, 2]
     """
-    if not _untied(second, run, first, order):
+    if not _count_misplaced(second, run, first, order):
         return order
     order = order.copy()
     _settle_ties(second, run, first, order)
@@ -293,7 +293,7 @@ def with_ties_by(second: Int64, run: Int64, first: Int64, order: Int32) -> Int32
 
 
 @kernel
-def _untied(second, run, first, order):
+def _count_misplaced(second, run, first, order):
     """How many neighbours tie and stand in the wrong order."""
     wrong = 0
     for i in range(1, order.size):
@@ -324,10 +324,10 @@ def _settle_ties(second, run, first, order):
         start = end
 
 
-def merged_order(runs: list[Int64]) -> Int32:
+def merge_orders(runs: list[Int64]) -> Int32:
     """What `order_of` gives for sorted runs one after another; about 3 ns a key and merge.
 
-    >>> merged_order([np.array([10, 30]), np.array([10, 20]), np.array([5])]).tolist()
+    >>> merge_orders([np.array([10, 30]), np.array([10, 20]), np.array([5])]).tolist()
     [4, 0, 2, 3, 1]
     """
     start = 0
@@ -336,12 +336,12 @@ def merged_order(runs: list[Int64]) -> Int32:
         pieces.append((run, np.arange(start, start + run.size, dtype=np.int32)))
         start += run.size
     while len(pieces) > 1:
-        merged = [_merged(*pair) for pair in zip(pieces[::2], pieces[1::2], strict=False)]
+        merged = [_merge_pair(*pair) for pair in zip(pieces[::2], pieces[1::2], strict=False)]
         pieces = [*merged, *pieces[2 * len(merged) :]]
     return pieces[0][1]
 
 
-def _merged(first: tuple[Int64, Int32], second: tuple[Int64, Int32]) -> tuple[Int64, Int32]:
+def _merge_pair(first: tuple[Int64, Int32], second: tuple[Int64, Int32]) -> tuple[Int64, Int32]:
     size = first[0].size + second[0].size
     keys, order = empty(size, np.int64), empty(size, np.int32)
     _merge(*first, *second, keys, order)
@@ -402,7 +402,7 @@ def _invert(order, out):
         out[np.uint64(order[i])] = np.int32(i)
 
 
-def inverse(order: Int32) -> Int32:
+def invert(order: Int32) -> Int32:
     """Where each position stands in `order`."""
     out = empty(order.size, np.int32)
     _invert(order, out)
@@ -410,13 +410,13 @@ def inverse(order: Int32) -> Int32:
 
 
 def order_among(order: Int32, some: Int32) -> Int32:
-    """The order of some positions, which go up, as it stands in that of all of them.
+    """The order of some positions, given in rising order, taken from the order of all.
 
     >>> order_among(np.array([2, 0, 3, 1], np.int32), np.array([1, 2], np.int32)).tolist()
     [1, 0]
     """
     out = empty(some.size, np.int32)
-    _choose(order, some, filled(order.size, -1, np.int32), out)
+    _choose(order, some, fill(order.size, -1, np.int32), out)
     return out
 
 
@@ -434,7 +434,7 @@ def _choose(order, some, places, out):
 
 @kernel
 def step_keys(keys, step, first, last, out):
-    """Each key plus `step`, wrapping around; how many keys are not between two and had to."""
+    """Each key plus `step`, which may wrap around; returns how many keys were out of range."""
     beyond = 0
     for i in range(keys.size):
         beyond += (keys[i] < first) | (keys[i] > last)

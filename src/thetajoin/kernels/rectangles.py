@@ -13,8 +13,8 @@ from thetajoin.kernels.jit import ALL_ONES, ONE, WORD_MASK, inlined, kernel, pop
 
 # Places counted or summed up in one entry of each level, as powers of two.
 WORD, LOWER, MIDDLE, UPPER, TOP = 6, 5, 9, 14, 19
-# Entries of a level in one of the next, but for words in 512 places. Kernels are given it: a loop
-# whose length the compiler knows is unrolled, and then no vector instructions are used for it.
+# Entries of a level in one of the next, but for words in 512 places. It is an argument of kernels:
+# a loop of known length is unrolled, and the compiler then uses no vector instructions.
 WIDE = 32
 _WORD, _LOWER, _MIDDLE, _UPPER, _TOP = map(np.uint64, (WORD, LOWER, MIDDLE, UPPER, TOP))
 _NONE32, _NONE64 = np.int32(0), np.int64(0)
@@ -25,10 +25,10 @@ _BEFORE = np.tri(_WORDS, k=-1, dtype=np.uint64) * ALL_ONES
 
 @kernel
 def list_questions(starts, ends, low, high, n, order, at, asked, signs, whole):
-    """What to ask for boxes ``[starts, ends) x [low, high)``, in two rising runs if `order` is.
+    """Questions for boxes ``[starts, ends) x [low, high)``, in two rising runs if `order` rises.
 
-    A box that reaches the end of y is not asked for there: it is put on the list of those that
-    take their `whole` range of x. Gives the number of questions and of these.
+    A box that reaches the end of y needs no question there: it goes on the list of those that take
+    their `whole` range of x. Returns the number of questions and of such boxes.
     """
     found = 0
     ended = 0
@@ -75,10 +75,10 @@ def smallest_from(perm, out):
 
 @kernel
 def count_differences(ends, low, largest, first, others, out):
-    """Count the points before ``ends`` in x that are not before ``low`` in y, of a run each.
+    """Count each run's points before ``ends`` in x that are not before ``low`` in y.
 
-    Where all that are before `low` are before `ends` as well, that is a difference. Gives how many
-    boxes are none: their numbers are put on the list of `others`.
+    If all points before `low` are before `ends` as well, the count is a difference. Returns how
+    many boxes are not like that; their numbers go on the list of `others`.
     """
     found = 0
     for q in range(ends.size):
@@ -94,7 +94,7 @@ def count_differences(ends, low, largest, first, others, out):
 def count_back_differences(high, starts, smallest, last, others, out):
     """As `count_differences`: the points before ``high`` in y that are not before ``starts`` in x.
 
-    It is a difference where all that are not before `high` are not before `starts` either.
+    It is a difference if no point that is not before `high` is before `starts`.
     """
     found = 0
     for q in range(high.size):
@@ -223,7 +223,8 @@ def _sum_below(cells, lower, middle, upper, top, lanes, x):
 def sweep_sum_often(perm, values, at, asked, signs, starts, ends, wide, out):
     """As `sweep_sum`, for many questions: a point is added to all places behind it in its groups.
 
-    That takes as many steps as a question takes there, and a question reads one place of a level.
+    That takes as many steps as a question takes in `sweep_sum`, and here a question reads only one
+    place of each level.
     """
     n = perm.size
     cells = np.zeros(((n >> LOWER) + 1) << LOWER, np.int64)
@@ -274,7 +275,7 @@ def _behind(cells, lower, middle, upper, x):
 def sweep_least(perm, ranks, at, asked, starts, ends, out):
     """The least rank of the points with y below ``at[i]`` and x in the range, kept in `out`.
 
-    A segment tree over x; a point is written upwards only as far as it is the least.
+    A segment tree over x; a point is written upwards only as long as it is the least.
     """
     n = perm.size
     tree = np.full(2 * n, np.iinfo(np.int64).max, np.int64)
@@ -340,7 +341,7 @@ def build_grid(place, values, weighted, shift, grid):
 @inlined
 def _count_corner(place, perm, shift, grid, x, y):
     """Points left of `x` and below `y`."""
-    # Positions without a sign let the compiler use vector instructions.
+    # Unsigned positions let the compiler use vector instructions.
     i = np.uint64(x) >> np.uint64(shift)
     j = np.uint64(y) >> np.uint64(shift)
     edge = i << np.uint64(shift)
@@ -409,7 +410,7 @@ LEAF = 6
 
 @kernel
 def count_nodes(starts, ends, per_level):
-    """How many nodes of each level the ranges consist of, their ends inside a leaf left out."""
+    """How many nodes of each level the ranges consist of, without parts of leaves at the ends."""
     for q in range(starts.size):
         a = (starts[q] + (1 << LEAF) - 1) >> LEAF
         b = ends[q] >> LEAF
@@ -470,7 +471,7 @@ def place_in_runs(keys, run_starts, run_ends, values, out):
 
 @kernel
 def scan_ends(order, starts, ends, places, low, high, sums, ranks, totals, least):
-    """What the rows at both ends of each range, outside all nodes, add.
+    """Add the rows at both ends of each range, outside all nodes.
 
     ``order`` are rows in the range's order; row `x` counts for question `q` where
     ``low[d, q] <= places[d, x] < high[d, q]`` for all `d`.

@@ -45,10 +45,10 @@ class Hashed(NamedTuple):
 RunTable = Dense | Hashed
 
 
-def run_table(run: Int64) -> RunTable:
+def build_table(run: Int64) -> RunTable:
     """A table of the runs of equal keys in a sorted array that is not empty; about 3 ns a key.
 
-    >>> starts, ends = look_up(run_table(np.array([3, 3, 9])), np.array([9, 3, 4]))
+    >>> starts, ends = look_up(build_table(np.array([3, 3, 9])), np.array([9, 3, 4]))
     >>> list(zip(starts.tolist(), ends.tolist()))
     [(2, 3), (0, 2), (2, 2)]
     """
@@ -66,7 +66,7 @@ def run_table(run: Int64) -> RunTable:
 
 
 def look_up(table: RunTable, keys: Int64) -> tuple[Int32, Int32]:
-    """Where each key's run begins and ends; the same where there is none."""
+    """Where each key's run begins and ends; both are equal if there is none."""
     starts, ends = empty(keys.size, np.int32), empty(keys.size, np.int32)
     if isinstance(table, Dense):
         _look_up_dense(table.firsts, table.low, keys.view(np.uint64), starts, ends)
@@ -96,7 +96,7 @@ def count_distinct(run):
 
 @inlined
 def _entry(key, shift):
-    """Where to look for a key first: the last step of MurmurHash3, all bits of which are good."""
+    """The entry to look at first: the last step of MurmurHash3, which mixes all bits well."""
     x = np.uint64(key)
     x ^= x >> _HALF
     x *= _MIX

@@ -12,9 +12,9 @@ from thetajoin.kernels.jit import ONE, bits_of, double_of, inlined, kernel
 
 # Keys that a merge skips at once: a cache line of them.
 STEP = 8
-# Past so many keys, the next steps double.
+# Beyond this many keys the steps double.
 FAR = 8 * STEP
-# Of so many keys those below a value are counted, not searched for.
+# Among this few keys, those below a value are counted instead of searched for.
 COMPARED = np.uint64(16)
 LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -179,7 +179,7 @@ def narrow(keys, low_values, high_values, has_low, has_high, starts, ends):
 
 @inlined
 def _leap(keys, value, at, end, above):
-    """As `_place` for a position that is not far behind `at`: the step doubles until it is past."""
+    """As `_place`, for a position not far behind `at`: the step doubles until it has gone past."""
     step = 1
     low = at
     high = at
@@ -198,8 +198,8 @@ def _leap(keys, value, at, end, above):
 
 
 @inlined
-def passed(keys, value, at, end, above):
-    """As `_place` for a position not far behind `at`: where to go on from, and how far it is.
+def advance(keys, value, at, end, above):
+    """As `_place`, for a position not far behind `at`, given as where to go on from and a distance.
 
     Keys are skipped `STEP` at a time, and counted where they are not.
     """
@@ -230,8 +230,8 @@ def passed(keys, value, at, end, above):
 def narrow_in_order(keys, order, bounds, runs, starts, ends):
     """As `narrow`, for probes of which those of one run follow each other, their bounds rising.
 
-    So each search goes on where the last one ended. Bounds and runs stand in this order; what is
-    found of the i-th probe goes to ``order[i]``. An empty array of bounds is open.
+    So each search goes on where the last one ended. Bounds and runs are in this order; the result
+    of the i-th probe goes to ``order[i]``. An empty array of bounds leaves that end open.
     """
     low_values, high_values = bounds
     run_starts, run_ends = runs
@@ -251,13 +251,13 @@ def narrow_in_order(keys, order, bounds, runs, starts, ends):
             last = start
             at = start
         if by_low:
-            at, found = passed(keys, low_values[i], at, end, False)
+            at, found = advance(keys, low_values[i], at, end, False)
             start = at + found
             if high_values.size > 0:
-                behind, found = passed(keys, high_values[i], start, end, True)
+                behind, found = advance(keys, high_values[i], start, end, True)
                 end = behind + found
         else:
-            at, found = passed(keys, high_values[i], at, end, True)
+            at, found = advance(keys, high_values[i], at, end, True)
             end = at + found
         starts[p] = start
         ends[p] = end
@@ -298,8 +298,8 @@ def rank_bytes(dict_offsets, dict_data, offsets, data, out):
 
 
 @kernel
-def reach(low, high, smallest, largest, touched):
-    """Clear bit `z` (modulo 64) of each interval that holds nothing of the ranges of that number.
+def clear_unreached(low, high, smallest, largest, touched):
+    """Clear bit `z` (modulo 64) of each interval that meets none of the ranges with that number.
 
     `smallest` and `largest` are the ranges' ends. An empty `low` or `high` leaves that end open.
     """
@@ -332,7 +332,7 @@ def reach(low, high, smallest, largest, touched):
 
 @kernel
 def drop_own(own, probes, rows):
-    """Move the pairs that are not of a probe with its own row to the front; how many there are."""
+    """Move the pairs of a probe and a row not its own to the front; returns how many there are."""
     kept = 0
     for i in range(probes.size):
         p = probes[i]
@@ -395,12 +395,12 @@ def _holds(stored, probe, bound, strict, below, left, single):
 
 
 @kernel
-def band_end(keys, bound, strict, below, left, single, out):
+def find_band_end(keys, bound, strict, below, left, single, out):
     """Where the stored keys begin that satisfy one bound of a band, for finite probes.
 
-    `below` says that the difference must be below `bound` (or else above it), `left` that the
-    probes are its left operand. Where both or neither are so, the keys from ``out[p]`` upwards
-    satisfy it, otherwise the keys from ``out[p]`` downwards; one past an infinity if none does.
+    `below`: the difference must be below `bound`, not above it. `left`: the probes are its left
+    operand. If both or neither hold, the keys from ``out[p]`` upwards satisfy the bound, otherwise
+    the keys from ``out[p]`` downwards; one past an infinity if none does.
     """
     inwards = 1 if below == left else -1
     inmost = KEY_INF if below == left else KEY_NEG_INF
@@ -412,7 +412,7 @@ def band_end(keys, bound, strict, below, left, single, out):
         stored = _number(guess)
         holds = _holds(stored, probe, bound, strict, below, left, single)
         # Gallop away from the guess until `good` satisfies the bound and `bad` does not; one past
-        # an infinity stands for what every key, or none, does.
+        # an infinity means that every key satisfies it, or none.
         good = guess
         bad = guess
         step = 1

@@ -1,10 +1,10 @@
 """Where compiled kernels are kept, so that only the first process on a machine compiles them.
 
 Kernels are looked for in a folder that this process may write to, then beside the package (where
-whoever installed it may have compiled them), then among those that came with the wheel. All of it
-is run as code, so a folder is used only where nobody else can write (`check_private`), and an entry
-only where everything that made it is the same: the sources of all kernels, Python, numba and LLVM,
-the processor and the types (`stamp`), and a digest shows it whole.
+whoever installed it may have compiled them), then among those that came with the wheel. They are
+run as code, so a folder is used only if nobody else can write to it (`check_private`), and an entry
+only if its digest is right and nothing that went into it has changed: the sources of all kernels,
+Python, numba and LLVM, the processor and the types (`stamp`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ENDING = ".kernel"
 KERNELS = f"*{_ENDING}"
 # Folders are not open to the group, whatever the umask.
 _MODE = 0o755
-# Folders that have been looked at and found to be nobody else's.
+# Folders that have been checked: only we can write to them.
 _private: set[Path] = set()
 
 
@@ -63,7 +63,7 @@ def entry_name(function: str, *key: str) -> str:
 
 
 def read(folder: Path, name: str) -> bytes | None:
-    """What an entry holds; None where there is none, or where it is damaged or may be another's."""
+    """An entry's content; None if there is none, or it is damaged or may be somebody else's."""
     if not is_private(folder):
         return None
     try:
@@ -75,7 +75,7 @@ def read(folder: Path, name: str) -> bytes | None:
 
 
 def write(folder: Path, name: str, held: bytes) -> None:
-    """Write an entry, so that a reader sees all of it or nothing; a full disk is no error."""
+    """Write an entry atomically; a full disk is not an error."""
     temporary = folder / f"{uuid.uuid4().hex}.tmp"
     try:
         folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
@@ -93,9 +93,9 @@ def _digest(held: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def turn(folder: Path | None, name: str) -> Iterator[None]:
-    """Wait while another process of this host makes the same entry."""
-    lock = None if folder is None else _locked(folder / f"{name}.lock")
+def take_turn(folder: Path | None, name: str) -> Iterator[None]:
+    """Wait while another process of this host compiles the same entry."""
+    lock = None if folder is None else _take_lock(folder / f"{name}.lock")
     try:
         yield
     finally:
@@ -104,8 +104,8 @@ def turn(folder: Path | None, name: str) -> Iterator[None]:
                 lock.unlink()
 
 
-def _locked(lock: Path) -> Path | None:
-    """The lock once it is ours; None where it cannot be had, which costs a compilation at most."""
+def _take_lock(lock: Path) -> Path | None:
+    """The lock, once we hold it; None if we cannot, which costs one compilation at most."""
     end = time.monotonic() + LONGEST_WAIT
     while True:
         try:
@@ -127,8 +127,8 @@ def _locked(lock: Path) -> Path | None:
 
 
 @cache
-def written_to() -> Path | None:
-    """The folder for kernels compiled here; None where none can be written."""
+def find_writable() -> Path | None:
+    """The folder for kernels compiled here; None if there is none that we can write to."""
     for folder in _candidates():
         try:
             of_temporary = folder.parent == Path(tempfile.gettempdir())
@@ -142,9 +142,9 @@ def written_to() -> Path | None:
     return None
 
 
-def read_from() -> list[Path]:
+def find_readable() -> list[Path]:
     """The folders with kernels compiled for the processor of whoever wrote them."""
-    own = written_to()
+    own = find_writable()
     # A folder that the user names is the only one.
     others = [] if os.environ.get("NUMBA_CACHE_DIR") else [_beside()]
     return list(dict.fromkeys([*([] if own is None else [own]), *others]))
@@ -208,7 +208,7 @@ def _is_own_group(group: int) -> bool:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether only those can write to a folder whose code is run anyway."""
+    """Whether only people whose code is run anyway can write to a folder."""
     if folder not in _private:
         try:
             check_private(folder)
@@ -218,8 +218,8 @@ def is_private(folder: Path) -> bool:
     return True
 
 
-def why_not_written() -> str:
-    """What speaks against the folder that kernels would be kept in."""
+def explain_unwritable() -> str:
+    """Why the folder that kernels would be kept in cannot be used."""
     for folder in _candidates():
         try:
             check_private(folder)
@@ -229,7 +229,7 @@ def why_not_written() -> str:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove kernels of versions that nothing has added to for long."""
+    """Remove the kernels of versions that have been unused for long."""
     oldest = time.time() - UNUSED_DAYS * 24 * 3600
     with contextlib.suppress(OSError):
         for stamped in folder.iterdir():

@@ -1,4 +1,4 @@
-"""Loops over arrays, shared by threads: kernels let go of Python's lock while they run."""
+"""Loops over arrays on several threads: kernels release Python's lock while they run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST_ITEMS = 1 << 16
 class Mapper:
     """Calls a function with each of several items, on the threads of a pool if there is one.
 
-    A function that is called so must not use the same mapper: all threads may be waiting.
+    Such a function must not use the same mapper: all its threads may be waiting.
     """
 
     pool: Executor | None = None
@@ -47,8 +47,8 @@ ALONE = Mapper()
 
 
 @contextmanager
-def threaded(threads: int) -> Iterator[Mapper]:
-    """A mapper that uses so many threads while it is open."""
+def use_threads(threads: int) -> Iterator[Mapper]:
+    """A mapper with that many threads, which live as long as the context."""
     if threads < 2:
         yield ALONE
         return
@@ -60,7 +60,7 @@ _with_locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def new_lock(owner: object) -> threading.RLock:
-    """A lock for an object's `_lock`; in the child of a fork it gets another, which is free.
+    """A lock for an object's `_lock`, which is replaced by a free one in the child of a fork.
 
     The thread that held the lock in the parent is not there to release it.
     """

@@ -21,15 +21,15 @@ from thetajoin.engine.store import Store
 from thetajoin.index.interval import Interval
 from thetajoin.paper_options import AUTO, PO_JOIN
 from thetajoin.papers.catalog import NAMES, suits
-from thetajoin.papers.costs import WORTH_CHANGING, Workload, panjoin_advice, ranked
-from thetajoin.papers.structures.structure import driving_key, ends
+from thetajoin.papers.costs import WORTH_CHANGING, Workload, panjoin_advice, rank_structures
+from thetajoin.papers.structures.structure import ends, find_driver
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.window.windows import CountWindow
 
 # Rows of a side before the first look, and pushes between two looks.
 FIRST_LOOK, LOOKS_APART = 4096, 16
 SAMPLED = 256
-# Batches that are so many times larger or smaller than at the last look are another workload.
+# Batches this many times larger or smaller than at the last look are another workload.
 OTHER_BATCHES = 4.0
 # Microseconds to move a row to another structure.
 MOVE_US = 1.5
@@ -84,7 +84,7 @@ class Watch:
 def better(store: Store, views: list[View], work: Workload) -> tuple[str | None, float]:
     """A structure that is clearly expected to be faster than a store's own, and by how much."""
     able = [name for name in NAMES if suits(name, [view.shape for view in views]) is None]
-    order = ranked(work, able)
+    order = rank_structures(work, able)
     current = store.config.index if store.config.index in NAMES else PO_JOIN
     now = next((cost for cost, name in order if name == current), float("inf"))
     cost, name = order[0]
@@ -93,7 +93,7 @@ def better(store: Store, views: list[View], work: Workload) -> tuple[str | None,
     return name, now - cost
 
 
-def sampled(store: Store, parts: tuple[Part, ...]) -> tuple[PartRows, ...]:
+def sample_rows(store: Store, parts: tuple[Part, ...]) -> tuple[PartRows, ...]:
     """Some rows of a store, from its largest block, in the order they came."""
     block = max(store.blocks(), key=lambda block: block.rows, default=None)
     if block is None:
@@ -105,7 +105,7 @@ def sampled(store: Store, parts: tuple[Part, ...]) -> tuple[PartRows, ...]:
 def look(store: Store, other: Store, parts: tuple[Part, ...]) -> tuple[float, bool]:
     """The largest reach that a part's driving key has over a sample, and whether keys grow."""
     views = [part.views[store.side] for part in parts]
-    seen = zip(views, sampled(store, parts), sampled(other, parts), strict=False)
+    seen = zip(views, sample_rows(store, parts), sample_rows(other, parts), strict=False)
     found = [reach_of(view, stored, probes) for view, stored, probes in seen]
     if not found:
         return 1.0, False
@@ -114,7 +114,7 @@ def look(store: Store, other: Store, parts: tuple[Part, ...]) -> tuple[float, bo
 
 def reach_of(view: View, stored: PartRows, probes: PartRows) -> tuple[float, bool]:
     """What share of a sample the driving key alone lets through, and whether it grows with time."""
-    drive = driving_key(view.shape)
+    drive = find_driver(view.shape)
     if drive < 0 or not len(stored) or not len(probes):
         return 1.0, False
     keys = stored.keys[view.stored[drive]]
@@ -150,10 +150,10 @@ class Tuner:
         views = [part.views[side] for part in state.join.parts]
         name = watch.decide(store, views, *look(store, state.stores[OTHER[side]], state.join.parts))
         if name is not None:
-            state.stores[side] = moved(state.join, store, name)
+            state.stores[side] = move_rows(state.join, store, name)
 
 
-def moved(join: CompiledJoin, store: Store, name: str) -> Store:
+def move_rows(join: CompiledJoin, store: Store, name: str) -> Store:
     """The rows of a store under another structure; O(rows log rows)."""
     store.settle_merge(wait=True)
     new = join.new_store(store.side, name, {})
@@ -165,7 +165,7 @@ def moved(join: CompiledJoin, store: Store, name: str) -> Store:
     return new
 
 
-def explained(
+def explain_choice(
     join: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch
 ) -> tuple[str, str | None]:
     """The structure for the right side's rows if both tables came as one batch, and why."""
@@ -182,12 +182,12 @@ def explained(
         reach, growing = reach_of(views[0], held_rows, probes)
     keys = max((len(view.shape.dims) for view in views), default=1)
     work = Workload(max(1, left.num_rows), held, keys, reach, growing)
-    order = ranked(work, able)
+    order = rank_structures(work, able)
     index = PO_JOIN if asked == AUTO else asked
     cost = next((cost for cost, name in order if name == index), None)
     rest = [pair for pair in order if pair[1] != index]
     if asked != AUTO:
-        return index, "as asked" + _compared(cost, rest)
+        return index, "as asked" + _describe_costs(cost, rest)
     if not rest:
         return index, "no other serves this condition"
     why = f"one batch of {left.num_rows:,} rows, {keys} key{'s' if keys != 1 else ''}"
@@ -197,11 +197,12 @@ def explained(
         why += ", growing"
     return (
         index,
-        f"{why}{_compared(cost, rest)}; PanJoin's advice: {panjoin_advice(work, reach * held)}",
+        f"{why}{_describe_costs(cost, rest)}; "
+        f"PanJoin's advice: {panjoin_advice(work, reach * held)}",
     )
 
 
-def _compared(cost: float | None, rest: list[tuple[float, str]]) -> str:
+def _describe_costs(cost: float | None, rest: list[tuple[float, str]]) -> str:
     """What a batch is expected to cost, and the next best structure."""
     if cost is None or not rest:
         return ""

@@ -73,7 +73,7 @@ def estimate(name: str, work: Workload) -> float:
     measured = table()[name]["1" if work.keys <= 1 else "2"]
     windows = sorted(int(w) for w in measured)
     by_window = [_between(measured[str(w)], max(work.batch, 1)) for w in windows]
-    cost = _interpolated(windows, by_window, max(work.window, 1))
+    cost = _interpolate(windows, by_window, max(work.window, 1))
     if name != PO_JOIN:
         each = PAIR_NS if work.keys <= 1 else VISIT_NS
         cost += 2 * work.batch * work.reach * work.window * each / 1000
@@ -82,10 +82,10 @@ def estimate(name: str, work: Workload) -> float:
 
 def _between(points: dict[str, float], batch: float) -> float:
     sizes = sorted(int(b) for b in points)
-    return _interpolated(sizes, [points[str(b)] for b in sizes], batch)
+    return _interpolate(sizes, [points[str(b)] for b in sizes], batch)
 
 
-def _interpolated(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     """A line through the two nearest points, all in logarithms; lines go on past the ends."""
     if len(xs) == 1:
         return ys[0]
@@ -94,7 +94,7 @@ def _interpolated(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     return float(ys[at - 1] * (x / xs[at - 1]) ** slope)
 
 
-def ranked(work: Workload, able: Sequence[str]) -> list[tuple[float, str]]:
+def rank_structures(work: Workload, able: Sequence[str]) -> list[tuple[float, str]]:
     """Expected microseconds of each structure that is able to serve, the fastest first."""
     return sorted((estimate(name, work), name) for name in able if name in CANDIDATES)
 

@@ -120,13 +120,13 @@ class LiveStore(Store):
             self._renumber()
         return self._filled.structures
 
-    def _changing(self) -> list[Structure]:
-        """The structures to change; `_changed` must follow."""
+    def _begin_change(self) -> list[Structure]:
+        """The structures to change; `_end_change` must follow."""
         structures = self.structures
         self._filled.of = None
         return structures
 
-    def _changed(self) -> None:
+    def _end_change(self) -> None:
         self._version = self._filled.of = object()
 
     def _empty(self) -> list[Structure]:
@@ -183,11 +183,11 @@ class LiveStore(Store):
         else:
             if self._next + block.rows > LARGEST:
                 self._renumber()
-            for structure, index in zip(self._changing(), indexes, strict=False):
+            for structure, index in zip(self._begin_change(), indexes, strict=False):
                 keys, rid = _rows_of(index)
                 structure.insert(keys, rid + np.int32(self._next))
         self._next += block.rows
-        self._changed()
+        self._end_change()
         self.pieces.append(block)
         self._join_pieces()
 
@@ -252,7 +252,7 @@ class LiveStore(Store):
 
     def _expire(self, gone: int) -> None:
         """The oldest `gone` rows have left the window."""
-        structures = self._changing()
+        structures = self._begin_change()
         for structure in structures:
             structure.expire(self.first + gone)
         while self.pieces and self.pieces[0].rows <= gone:
@@ -261,7 +261,7 @@ class LiveStore(Store):
             del self.pieces[0]
         for structure in structures:
             structure.base = self.first
-        self._changed()
+        self._end_change()
 
     def _check(self) -> None:
         """Verify the structures, and that pieces follow each other without overlap."""

@@ -59,10 +59,10 @@ NAMED = {
 }
 
 
-def named(name: str, p: Any = 10, **switches: Any) -> Partitioning:
+def find_partitioning(name: str, p: Any = 10, **switches: Any) -> Partitioning:
     """A partitioning by its name, with steps switched on or off.
 
-    >>> named("prefap", pre_filter=False).pre_filter
+    >>> find_partitioning("prefap", pre_filter=False).pre_filter
     False
     """
     if name not in NAMED:

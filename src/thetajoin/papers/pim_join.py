@@ -161,7 +161,7 @@ class SharedJoin:
         return _Stream(np.zeros(capacity, np.int64), [index], index)
 
     def _new_index(self, T_S: Css) -> SharedIndex:
-        # The rows of a second T_I, which `_crowded` bounds, then as many as make a merge due; and
+        # The rows of a second T_I, which `_must_wait` bounds, then as many as make a merge due; and
         # the tasks that are under way at either time.
         return SharedIndex(T_S, self.D_I, 2 * self._full + 2 * MOST_THREADS * self.task_size)
 
@@ -234,9 +234,9 @@ class SharedJoin:
             while (task := self._next(leave)) is not None:
                 assert task.target is not None
                 task.target.insert(task.keys, task.start)
-                self._probe(task, *self._inserted(task, task.target))
+                self._probe(task, *self._publish(task, task.target))
                 self._send()
-                if self._finished(task):
+                if self._finish(task):
                     self._merge(task.side)
         except BaseException as error:
             with self._lock:
@@ -249,7 +249,7 @@ class SharedJoin:
     def _next(self, leave: threading.Event) -> Task | None:
         """The next task, with the index that its rows go to; None if this thread is to leave."""
         with self._lock:
-            self._ready.wait_for(lambda: leave.is_set() or (self._queue and not self._crowded()))
+            self._ready.wait_for(lambda: leave.is_set() or (self._queue and not self._must_wait()))
             if leave.is_set():
                 self._ready.notify()  # for a task that this thread was woken for
                 return None
@@ -261,11 +261,11 @@ class SharedJoin:
                 self._room.notify_all()
             return task
 
-    def _crowded(self) -> bool:
+    def _must_wait(self) -> bool:
         """Whether tasks must wait for a merge that does not keep up."""
         return any(s.merging and s.target.size >= self._full for s in self._streams)
 
-    def _inserted(self, task: Task, target: SharedIndex) -> tuple[list[SharedIndex], int]:
+    def _publish(self, task: Task, target: SharedIndex) -> tuple[list[SharedIndex], int]:
         """A task's rows are in; what it may look into now, and up to which row that is complete."""
         own, other = self._streams[task.side], self._streams[1 - task.side]
         with self._lock:
@@ -306,7 +306,7 @@ class SharedJoin:
             finally:
                 self._sending.release()
 
-    def _finished(self, task: Task) -> bool:
+    def _finish(self, task: Task) -> bool:
         """A task is done; whether its stream's merge is due, and this thread's to do."""
         own = self._streams[task.side]
         with self._lock:
@@ -327,7 +327,7 @@ class SharedJoin:
             self._wait_for_inserters(full)
             waiting = [t.first for t in (*self._queue, *self._active) if t.side != side]
             first = min(waiting, default=max(0, stream.count - self.window))
-        fresh = self._new_index(full.T_S.merged(*full.rows(), first))
+        fresh = self._new_index(full.T_S.merge(*full.rows(), first))
         for _ in range(MOVES):
             self._move(stream, fresh)
         with self._lock:

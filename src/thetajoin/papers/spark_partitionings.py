@@ -43,7 +43,7 @@ class NamedPlan:
         return max(1, int(self.cells.max(initial=-1)) + 1)
 
 
-def the_comparison(compiled: CompiledJoin, name: str) -> Comparison:
+def require_comparison(compiled: CompiledJoin, name: str) -> Comparison:
     """The one comparison that the paper's partitionings work on."""
     source = compiled.parts[0].source
     numbers = [c for c in source.comparisons if _is_number(c.type)]
@@ -68,11 +68,11 @@ def _is_number(type_: pa.DataType) -> bool:
     return bool(t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_))
 
 
-def plan_named(
+def plan_cuts(
     compiled: CompiledJoin, name: str, how: Partitioning, seen: dict[Side, Summary]
 ) -> NamedPlan:
     """Partition the samples, and keep the cuts."""
-    op = the_comparison(compiled, name).op
+    op = require_comparison(compiled, name).op
     values = {side: _values(compiled, side, summary.sample) for side, summary in seen.items()}
     sample = {side: v[np.isfinite(v)] for side, v in values.items()}
     cuts = cuts_of(partition(sample["l"], sample["r"], op, how))
@@ -100,7 +100,7 @@ def _values(compiled: CompiledJoin, side: Side, batch: pa.RecordBatch) -> Floats
     return values
 
 
-def named_router(
+def make_router(
     spec: UnitSpec, plan: NamedPlan, side: Side
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for `mapInArrow` that sends each row to all cells of its partition."""

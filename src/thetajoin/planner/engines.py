@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from thetajoin.batch.keys import Int64, mixed
+from thetajoin.batch.keys import Int64, hash_columns
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import make_batch
@@ -273,4 +273,4 @@ def _keys(compiled: CompiledJoin, side: Side, sample: pa.RecordBatch) -> Int64:
     rows = make_batch(sample, side, (part,), []).parts[0]
     sight = Sight(part)
     columns = sight.columns(side, rows)
-    return mixed([columns[sight.equal_column(side, pair[at])] for pair in equal])
+    return hash_columns([columns[sight.equal_column(side, pair[at])] for pair in equal])

@@ -34,7 +34,7 @@ from thetajoin.planner.routing_keys import (
     equalities,
     names_of,
 )
-from thetajoin.predicate.render import canonical
+from thetajoin.predicate.render import canonical_text
 from thetajoin.routes.copies import Grid, KeyCells, grid_of
 from thetajoin.routes.ranges import BoxTree
 from thetajoin.window.windows import CountWindow
@@ -258,7 +258,7 @@ def _fit(plan: Routing, join: CompiledJoin, units: int) -> Routing:
 
 def meaning_of(join: CompiledJoin) -> str:
     """A condition as text, the same however it is written."""
-    return canonical(join.condition.expr)
+    return canonical_text(join.condition.expr)
 
 
 def _tuples(value: Any) -> Any:

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64, Key, mixed
+from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64, Key, hash_columns
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, Distance, FloatBand, Part, Side
 from thetajoin.engine.rows import KeyedBatch, PartRows
 from thetajoin.index.interval import Interval, interval_around, interval_of
-from thetajoin.kernels.boxes import CUTS, fold_zones, zones_of
+from thetajoin.kernels.boxes import CUTS, find_zones, fold_zones
 from thetajoin.kernels.hashes import hash_bytes, prefix_bytes
 from thetajoin.kernels.order import gather, order_of
 
@@ -116,7 +116,9 @@ class Sight:
         columns += [_hashes(rows.keys[at]) for at in self._hashed(side)]
         if len(self.equal) > 1:
             at = 0 if side == "l" else 1
-            columns.append(mixed([columns[self.equal_column(side, p[at])] for p in self.equal]))
+            columns.append(
+                hash_columns([columns[self.equal_column(side, p[at])] for p in self.equal])
+            )
         return columns
 
     def facets(self, side: Side) -> tuple[Facet, ...]:
@@ -461,7 +463,7 @@ def _by_cuts(values: Int64) -> Cut:
     sample = np.sort(values[:: max(1, values.size // SAMPLE)])
     cuts = sample[np.linspace(0, sample.size, CUTS + 1, endpoint=False).astype(np.intp)[1:]]
     zone, rows = np.empty(values.size, np.int32), np.zeros(CUTS + 1, np.int64)
-    zones_of(values, cuts, zone, rows)
+    find_zones(values, cuts, zone, rows)
     low = np.full(CUTS + 1, INT64_MAX, np.int64)
     high = np.full(CUTS + 1, INT64_MIN, np.int64)
     fold_zones(values, zone, low, high)

@@ -1,7 +1,12 @@
 """The algebra of join conditions: from text or Python to a normal form, and its evaluation."""
 
 from thetajoin.predicate.builder import Built, l, r
-from thetajoin.predicate.condition import aligned, compile_condition, condition_text, no_condition
+from thetajoin.predicate.condition import (
+    align_columns,
+    compile_condition,
+    condition_text,
+    no_condition,
+)
 from thetajoin.predicate.evaluate import evaluate
 from thetajoin.predicate.nodes import Comparison, Condition, Conjunction, Difference, Expr
 
@@ -12,7 +17,7 @@ __all__ = [
     "Conjunction",
     "Difference",
     "Expr",
-    "aligned",
+    "align_columns",
     "compile_condition",
     "condition_text",
     "evaluate",

@@ -13,8 +13,14 @@ from thetajoin.errors import ConditionError, suggest
 from thetajoin.predicate.casts import can_cast
 from thetajoin.predicate.condition import Names
 from thetajoin.predicate.functions import FUNCTIONS, MANY
-from thetajoin.predicate.literals import TYPE_FUNCTIONS, interval, number, sql_type, typed
-from thetajoin.predicate.nodes import FALSE, Call, Cast, Expr, Literal, coerced
+from thetajoin.predicate.literals import (
+    TYPE_FUNCTIONS,
+    parse_interval,
+    parse_number,
+    parse_typed,
+    sql_type,
+)
+from thetajoin.predicate.nodes import FALSE, Call, Cast, Expr, Literal, coerce
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.predicate.signatures import (
     MismatchError,
@@ -22,7 +28,7 @@ from thetajoin.predicate.signatures import (
     case,
     comparison,
     logical,
-    unified,
+    unify,
 )
 from thetajoin.predicate.types import BINARY, BOOL, NULL, STRING, is_comparable, type_name
 
@@ -50,7 +56,7 @@ _OPERATORS: dict[type[exp.Expr], str] = {
 }
 
 
-# Levels that an expression may have: what walks over it calls itself about twice for each.
+# Levels that an expression may have: functions that walk over it recurse about twice for each.
 MOST_LEVELS = 200
 TOO_DEEP = "the condition is nested too deeply"
 
@@ -71,7 +77,7 @@ def bind(source: Source, scope: Names) -> Expr:
             tree,
             "compare it with something",
         )
-    return coerced(expr, BOOL)
+    return coerce(expr, BOOL)
 
 
 def bind_tree(source: Source, scope: Names, tree: exp.Expr) -> Expr:
@@ -103,7 +109,7 @@ class Binder:
         kind = type(node)
         said = {name for name, value in node.args.items() if value}
         if said - {"this", "expression", "expressions"} - KNOWN_ARGS.get(kind, set()):
-            raise self.unsupported(node)
+            raise self.refuse_syntax(node)
         if kind in _COMPARE:
             return comparison(_COMPARE[kind], self.bind(node.this), self.bind(node.expression))
         if kind in (exp.And, exp.Or):
@@ -116,7 +122,7 @@ class Binder:
             return arithmetic(_OPERATORS[kind], [self.bind(part) for part in parts if part])
         handler = HANDLERS.get(kind)
         if handler is None:
-            raise self.unsupported(node)
+            raise self.refuse_syntax(node)
         return handler(self, node)
 
     def _chain(self, node: exp.Expr) -> list[Expr]:
@@ -132,7 +138,7 @@ class Binder:
         if isinstance(node, exp.Neg) and not negative:
             return self._number(node.this, True)
         if isinstance(node, exp.Literal) and not node.is_string:
-            return number(node.name, negative=negative)
+            return parse_number(node.name, negative=negative)
         # 5L and 1.5BD reach us as casts that no CAST in the text made.
         if isinstance(node, exp.TryCast) and isinstance(node.this, exp.Literal):
             to = sql_type(node.to)
@@ -140,10 +146,10 @@ class Binder:
             end = node.this.meta.get("end", -1)
             typed_suffix = self.source.text[end : end + 1].isalpha()
             if suffixed and (typed_suffix or (node.this.is_string and end < 0)):
-                return number(node.this.name, to, negative=negative)
+                return parse_number(node.this.name, to, negative=negative)
         return None
 
-    def unsupported(self, node: exp.Expr) -> ConditionError:
+    def refuse_syntax(self, node: exp.Expr) -> ConditionError:
         """The error for syntax that no condition may have."""
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists | exp.Any | exp.All):
             problem = "a subquery cannot be part of a join condition"
@@ -187,7 +193,7 @@ def _parts(binder: Binder, node: Any) -> list[str]:
     if isinstance(node, exp.Dot):
         return [*_parts(binder, node.this), node.expression.name]
     if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
-        raise binder.unsupported(node)
+        raise binder.refuse_syntax(node)
     return [part.name for part in node.parts]
 
 
@@ -223,9 +229,9 @@ def _between(binder: Binder, node: exp.Between) -> Expr:
 def _in(binder: Binder, node: exp.In) -> Expr:
     if node.args.get("query") is not None or not node.expressions:
         if node.args.get("query") is not None:
-            raise binder.unsupported(node.args["query"])
+            raise binder.refuse_syntax(node.args["query"])
         raise MismatchError("IN needs a list of values", "write IN (1, 2)")
-    type_, operands = unified([binder.bind(part) for part in (node.this, *node.expressions)], "IN")
+    type_, operands = unify([binder.bind(part) for part in (node.this, *node.expressions)], "IN")
     if not is_comparable(type_):
         raise MismatchError(f"cannot compare values of {type_name(type_)}")
     return Call(BOOL, "in", operands)
@@ -237,7 +243,7 @@ def _like(binder: Binder, node: exp.Like | exp.ILike, escape: exp.Expr | None = 
     for operand in operands:
         if operand.type not in (STRING, NULL):
             raise MismatchError(f"LIKE takes STRING, not {type_name(operand.type)}", "cast it")
-    operands = [coerced(operand, STRING) for operand in operands]
+    operands = [coerce(operand, STRING) for operand in operands]
     if isinstance(node, exp.ILike):
         operands[:2] = [Call(STRING, "lower", (operand,)) for operand in operands[:2]]
     matches = Call(BOOL, "like", tuple(operands))
@@ -246,7 +252,7 @@ def _like(binder: Binder, node: exp.Like | exp.ILike, escape: exp.Expr | None = 
 
 def _escape(binder: Binder, node: exp.Escape) -> Expr:
     if not isinstance(node.this, exp.Like | exp.ILike):
-        raise binder.unsupported(node)
+        raise binder.refuse_syntax(node)
     return _like(binder, node.this, node.expression)
 
 
@@ -255,7 +261,7 @@ def _cast(binder: Binder, node: exp.Cast) -> Expr:
     if to is None:
         raise MismatchError(f"cannot cast to {node.to.sql()}", "cast to a plain type")
     if type(node) is exp.Cast and isinstance(node.this, exp.Literal) and node.this.is_string:
-        return typed(node.this.name, to)
+        return parse_typed(node.this.name, to)
     return _cast_expr(binder.bind(node.this), to, bool(node.args.get("safe")))
 
 
@@ -271,8 +277,8 @@ def _interval(binder: Binder, node: exp.Interval) -> Expr:
         raise MismatchError("INTERVAL needs a constant", "write r.n * INTERVAL '1' MINUTE")
     try:
         if isinstance(unit, exp.IntervalSpan):
-            return interval(node.this.name, unit.this.name, unit.expression.name)
-        return interval(node.this.name, unit.name if unit is not None else None, None)
+            return parse_interval(node.this.name, unit.this.name, unit.expression.name)
+        return parse_interval(node.this.name, unit.name if unit is not None else None, None)
     except MismatchError as problem:
         where = r"interval\s+\S+(\s+\w+)?"  # sqlglot keeps no positions of intervals
         raise binder.source.error_at(where, str(problem), problem.hint) from None

@@ -161,7 +161,7 @@ class Built:
         return _infix(self, "<=>", other)
 
 
-class Side:
+class SideColumns:
     """The columns of one side: ``tj.l.price``, or ``tj.l["odd name"]``."""
 
     __slots__ = ("_alias",)
@@ -181,8 +181,8 @@ class Side:
         return self._alias
 
 
-l = Side("l")  # noqa: E741
-r = Side("r")
+l = SideColumns("l")  # noqa: E741
+r = SideColumns("r")
 
 
 def _name(name: Any) -> str:

@@ -15,7 +15,7 @@ from thetajoin.errors import DataError
 from thetajoin.predicate.operators import (
     Array,
     by_value,
-    divided,
+    divide_ticks,
     fit_decimal,
     from_ticks,
     pc,
@@ -100,15 +100,14 @@ def _cast(array: Array, to: pa.DataType) -> Array:
     if source == STRING:
         return array.cast(BINARY) if to == BINARY else from_text(array, to)
     if to == BOOL:
-        result: Array = pc.not_equal(array, pa.scalar(0, source))
-        return result
+        return pc.not_equal(array, pa.scalar(0, source))
     if source == BOOL:
         return _cast(array.cast(pa.int8()), to)
     if is_number(source) and is_number(to):
         return _between_numbers(array, to)
     if t.is_duration(source) and is_number(to):
         # Whole days, for a date plus an interval; no explicit cast leads here.
-        return divided(array, 86400 * ticks_per_second(source), LONG).cast(to)
+        return divide_ticks(array, 86400 * ticks_per_second(source), LONG).cast(to)
     if is_number(source) or is_number(to):
         return _seconds(array, to)
     return _between_temporals(array, to)
@@ -159,8 +158,7 @@ def _float_to_integer(array: Array, to: pa.DataType) -> Array:
     inside = pc.and_(pc.greater_equal(whole, low), pc.less(whole, high))
     if not pc.all(inside, min_count=0).as_py():
         raise DataError(f"a {type_name(array.type)} value does not fit {type_name(to)}")
-    result: Array = whole.cast(to, safe=False)
-    return result
+    return whole.cast(to, safe=False)
 
 
 def _seconds(array: Array, to: Any) -> Array:
@@ -175,7 +173,7 @@ def _seconds(array: Array, to: Any) -> Array:
         )
     scale = ticks_per_second(array.type)
     if t.is_integer(to):
-        return divided(array, scale, pa.int64()).cast(to)
+        return divide_ticks(array, scale, pa.int64()).cast(to)
     values, missing = ticks(array)
     return cast(pa.array(values / np.float64(scale), DOUBLE, mask=missing), to)
 
@@ -185,12 +183,12 @@ def _between_temporals(array: Array, to: Any) -> Array:
     if t.is_date32(source):
         return array.cast(pa.timestamp(to.unit)).view(to)
     if t.is_date32(to):
-        return divided(array, 86400 * ticks_per_second(source), to)
+        return divide_ticks(array, 86400 * ticks_per_second(source), to)
     if is_time_of_day(to):
         return array.cast(to, safe=False)
     ratio = UNITS[to.unit] // ticks_per_second(source)
     if ratio == 0:
-        return divided(array, ticks_per_second(source) // UNITS[to.unit], to)
+        return divide_ticks(array, ticks_per_second(source) // UNITS[to.unit], to)
     if ratio == 1:
         return array.view(to)
     values, missing = ticks(array)
@@ -233,7 +231,7 @@ def from_text(array: Array, type_: pa.DataType) -> Array:
 
 
 def parse_text(text: str, type_: Any) -> Any:
-    """One string as a value of the type (temporal ones as ticks); ValueError where it is none."""
+    """One string as a value of the type (temporal ones as ticks); ValueError if it is not one."""
     trimmed = text.strip()
     if type_ == BINARY:
         return text.encode()

@@ -1,8 +1,8 @@
 """Ordered categories: values whose order is that of a list, not that of the values.
 
 Such a column is an Arrow dictionary with ``ordered=True`` (an ordered Categorical of pandas, an
-Enum of Polars). The list is part of the rows, not of their type, so whoever takes rows in writes it
-into the fields' metadata, where a condition finds it.
+Enum of Polars). The list is part of the rows, not of their type, so it is written into the fields'
+metadata when rows come in, and a condition finds it there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from thetajoin.errors import SchemaError
 from thetajoin.ipc import batch_from_ipc, to_ipc
-from thetajoin.predicate.types import canonical
+from thetajoin.predicate.types import canonical_type
 
 _KEY = b"thetajoin.categories"
 
@@ -57,10 +57,9 @@ class Categories:
     def places(self, array: pa.Array) -> pa.Array:
         """Where each value stands, NULL for NULL."""
         assert self.values is not None
-        found: pa.Array = pc.call_function(
+        return pc.call_function(
             "index_in", [array], pc.SetLookupOptions(value_set=self.values, skip_nulls=True)
         )
-        return found
 
     def holds(self, other: Categories) -> bool:
         """Whether another's categories are some of these, in the same order."""
@@ -79,14 +78,14 @@ def with_categories(batch: pa.RecordBatch, what: str) -> pa.RecordBatch:
     fields = []
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if _is_ordered(field.type):
-            written = _written(column.dictionary, f"column {field.name!r} of the {what} input")
+            written = _write(column.dictionary, f"column {field.name!r} of the {what} input")
             field = field.with_metadata({**(field.metadata or {}), _KEY: written})
         fields.append(field)
     return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
 
 
 def without_categories(field: pa.Field) -> pa.Field:
-    """The field as it came, for the output."""
+    """The field as it was given, for the output."""
     if _KEY not in (field.metadata or {}):
         return field
     rest = {key: value for key, value in field.metadata.items() if key != _KEY}
@@ -94,7 +93,7 @@ def without_categories(field: pa.Field) -> pa.Field:
 
 
 def categories_of(field: pa.Field) -> Categories | None:
-    """The categories that a field says; None if its values have an order of their own."""
+    """The categories in a field's metadata; None if its values have an order of their own."""
     if not _is_ordered(field.type):
         return None
     written = (field.metadata or {}).get(_KEY)
@@ -109,9 +108,9 @@ def _is_ordered(type_: pa.DataType) -> bool:
     return isinstance(type_, pa.DictionaryType) and bool(type_.ordered)
 
 
-def _written(dictionary: pa.Array, where: str) -> bytes:
+def _write(dictionary: pa.Array, where: str) -> bytes:
     try:
-        values = dictionary.cast(canonical(dictionary.type)).drop_null()
+        values = dictionary.cast(canonical_type(dictionary.type)).drop_null()
         distinct = len(values.unique())
     except pa.ArrowException as error:
         raise SchemaError(

@@ -25,14 +25,14 @@ from thetajoin.predicate.nodes import (
     conjunction,
 )
 from thetajoin.predicate.nodes import conjunction as conjoin
-from thetajoin.predicate.normal import disjuncts_of, positive
+from thetajoin.predicate.normal import disjuncts_of, push_negations
 from thetajoin.predicate.parse import Source
-from thetajoin.predicate.signatures import MismatchError, comparison, unified
-from thetajoin.predicate.types import BOOL, canonical, type_name
+from thetajoin.predicate.signatures import MismatchError, comparison, unify
+from thetajoin.predicate.types import BOOL, canonical_type, type_name
 
 
 class Names(Protocol):
-    """What tells columns by their names."""
+    """Whatever finds columns by their names."""
 
     def resolve(self, parts: list[str]) -> Column:
         """The column that a dotted name means; MismatchError if it means none or several."""
@@ -113,13 +113,13 @@ def column_of(side: str, schema: pa.Schema, parts: list[str], owner: str) -> Col
     path: list[str] = []
     for part in parts[1:]:
         if not pa.types.is_struct(type_):
-            known = type_name(canonical(type_))
+            known = type_name(canonical_type(type_))
             raise MismatchError(f"{'.'.join([name, *path])} is {known}, so has no field {part!r}")
         fields = [type_.field(i).name for i in range(type_.num_fields)]
         path.append(_one(fields, part, f"in struct {name!r}"))
         type_ = type_.field(path[-1]).type
     categories = categories_of(pa.field(name, type_) if path else schema.field(name))
-    return Column(canonical(type_), side, name, tuple(path), categories)
+    return Column(canonical_type(type_), side, name, tuple(path), categories)
 
 
 def _one(names: Iterable[str], name: str, where: str) -> str:
@@ -163,15 +163,15 @@ def compile_condition(
 
 
 def no_condition() -> Condition:
-    """The condition that every pair satisfies, for what is decided by something else alone."""
+    """The condition that every pair satisfies, for joins that something else decides."""
     always = Literal(BOOL, True)
     return Condition((Conjunction(),), always, always.sql(), always)
 
 
 def _refuse_useless(expr: Expr, text: str) -> None:
-    """A condition that no pair decides is a mistake, not a join."""
+    """Refuse a condition whose outcome is the same for all pairs: that is a mistake, not a join."""
     sides = expr.sides()
-    if len(sides) == 2 and not isinstance(positive(expr), Literal):
+    if len(sides) == 2 and not isinstance(push_negations(expr), Literal):
         return
     if len(sides) == 1:
         (side,) = sides
@@ -215,14 +215,16 @@ def condition_text(on: str | Built | Sequence[str | Built]) -> str:
     return texts[0] if len(texts) == 1 else " AND ".join(f"({text})" for text in texts)
 
 
-def aligned(left: str, right: str, left_schema: pa.Schema, right_schema: pa.Schema) -> Comparison:
+def align_columns(
+    left: str, right: str, left_schema: pa.Schema, right_schema: pa.Schema
+) -> Comparison:
     """Two columns as ``left <= right`` in the finer of their types, where differences are exact.
 
     A condition compares times of different units in the coarser one, which keeps the answer but
     not the distance; a window needs the distance.
 
     >>> seconds, nanos = (pa.schema({"t": pa.timestamp(unit)}) for unit in ("s", "ns"))
-    >>> aligned("t", "t", seconds, nanos).type
+    >>> align_columns("t", "t", seconds, nanos).type
     TimestampType(timestamp[ns])
     """
     scope = Scope(left_schema, right_schema)
@@ -230,7 +232,7 @@ def aligned(left: str, right: str, left_schema: pa.Schema, right_schema: pa.Sche
         columns = [scope.resolve([side, name]) for side, name in (("l", left), ("r", right))]
         call = comparison("<=", *columns)
         placed = isinstance(call.args[0], Place)
-        type_, (first, second) = unified(call.args if placed else columns, "<=")
+        type_, (first, second) = unify(call.args if placed else columns, "<=")
     except MismatchError as problem:
         raise ConditionError(str(problem), hint=problem.hint) from None
     return Comparison("<=", first, second, type_)
@@ -239,7 +241,7 @@ def aligned(left: str, right: str, left_schema: pa.Schema, right_schema: pa.Sche
 def conjuncts(
     on: str | Built | Sequence[str | Built], schemas: Mapping[str, pa.Schema]
 ) -> tuple[Expr, ...]:
-    """The parts of a condition that must all hold; a column's side is its input's name.
+    """The parts of a condition that must all hold; each column's side is the name of its input.
 
     >>> schema = pa.schema({"x": pa.int64()})
     >>> parts = conjuncts("r.x < s.x AND s.x <= t.x", {name: schema for name in "rst"})

@@ -25,7 +25,7 @@ from thetajoin.predicate.nodes import (
     Difference,
     Expr,
     Literal,
-    coerced,
+    coerce,
     conjunction,
 )
 from thetajoin.predicate.types import DOUBLE, digits_of, ticks_per_second, wider_decimal
@@ -80,7 +80,7 @@ def _decimal(count: int | None, type_: Any) -> Decimal | None:
 
 
 def _constant_right(atom: Expr) -> tuple[str, Expr, Literal] | None:
-    """Operator, varying side and constant of a comparison with a usable constant."""
+    """The operator, other side and constant of a comparison with a usable constant."""
     if not isinstance(atom, Call) or atom.name not in ("<", "<=", ">", ">=", "="):
         return None
     (first, second), op = atom.args, atom.name
@@ -123,7 +123,7 @@ def _decimal_subtraction(value: Call, rounds: bool) -> _Subtraction | None:
     type_: Any = wider_decimal(first.type, second.type)
     if type_.scale != digits_of(value.type)[1]:
         return None  # Spark rounds a difference of so many digits
-    operands = coerced(first, type_), coerced(second, type_)
+    operands = coerce(first, type_), coerce(second, type_)
     far = 2 * 10**type_.precision
     return _Subtraction(*operands, type_, Fraction(1, 10**type_.scale), rounds, far)
 
@@ -165,7 +165,7 @@ def _whole_bounds(op: str, found: _Subtraction, constant: Literal) -> tuple[Any,
     return low, high
 
 
-def merge(differences: list[Difference]) -> tuple[Difference, ...]:
+def merge_differences(differences: list[Difference]) -> tuple[Difference, ...]:
     """Differences of the same two expressions as one interval each."""
     merged: dict[tuple[Expr, Expr, pa.DataType], Difference] = {}
     for difference in differences:

@@ -27,8 +27,17 @@ from thetajoin.predicate.nodes import (
     conjunction,
     disjunction,
 )
-from thetajoin.predicate.operators import Array, apply, coarsened, compare, filled, pc, same, spread
-from thetajoin.predicate.types import BOOL, NULL, canonical, is_number
+from thetajoin.predicate.operators import (
+    Array,
+    apply,
+    coarsen,
+    compare,
+    pc,
+    repeat_value,
+    same,
+    spread,
+)
+from thetajoin.predicate.types import BOOL, NULL, canonical_type, is_number
 
 Rows: TypeAlias = pa.Table | pa.RecordBatch
 
@@ -99,26 +108,25 @@ def plain(found: Any, type_: pa.DataType) -> Array:
     if isinstance(found, pa.ChunkedArray):
         found = found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
     if isinstance(found.type, pa.BaseExtensionType):
-        storage = canonical(found.type)
+        storage = canonical_type(found.type)
         found = found.cast(found.type.storage_type) if storage != found.type else found
     if isinstance(found.type, pa.RunEndEncodedType):
         found = pc.run_end_decode(found)
     if isinstance(found.type, pa.DictionaryType) and pa.types.is_nested(found.type.value_type):
         found = found.dictionary_decode()
     if found.type != type_:
-        if canonical(found.type) != type_:
+        if canonical_type(found.type) != type_:
             raise SchemaError(f"a column of type {found.type} came where {type_} was declared")
         # date64 may carry a time of day that date32 drops
         found = found.cast(type_, safe=not t.is_date64(found.type))
-    result: Array = found
-    return result
+    return found
 
 
 def _evaluate(expr: Expr, env: _Env) -> Array:
     if isinstance(expr, Column):
         return env.column(expr)
     if isinstance(expr, Literal):
-        return filled(expr.value, expr.type, env.size)
+        return repeat_value(expr.value, expr.type, env.size)
     if isinstance(expr, Place):
         assert expr.categories is not None
         return expr.categories.places(_evaluate(expr.arg, env))
@@ -144,10 +152,9 @@ def _run(call: Call, args: list[Array]) -> Array:
     if name in _ARITHMETIC:
         return apply(name, args, call.type)
     if name.startswith(COARSENED):
-        return coarsened(name.removeprefix(COARSENED), args[0], call.type)
+        return coarsen(name.removeprefix(COARSENED), args[0], call.type)
     if name == "not":
-        inverted: Array = pc.invert(args[0])
-        return inverted
+        return pc.invert(args[0])
     if name == "<=>":
         return same(*args)
     if name == "in":
@@ -160,8 +167,8 @@ def _run(call: Call, args: list[Array]) -> Array:
 
 
 def _in(args: list[Array]) -> Array:
-    """Equal to one of the others; NULL where it is none of them but one is NULL."""
-    found = filled(False, BOOL, len(args[0]))
+    """Whether it equals one of the others; NULL if it does not, but one of them is NULL."""
+    found = repeat_value(False, BOOL, len(args[0]))
     for other in args[1:]:
         found = pc.or_kleene(found, compare("=", args[0], other))
     return found
@@ -193,7 +200,7 @@ def _logical(call: Call, env: _Env, *, stops_at: bool) -> Array:
 
 def _case(call: Call, env: _Env) -> Array:
     result = pa.nulls(env.size, call.type)
-    waiting = filled(True, BOOL, env.size)
+    waiting = repeat_value(True, BOOL, env.size)
     for i in range(0, len(call.args) - 1, 2):
         met = pc.fill_null(_evaluate_where(call.args[i], env, waiting), False)
         chosen = pc.and_(met, waiting)
@@ -205,8 +212,7 @@ def _case(call: Call, env: _Env) -> Array:
 def _choose(mask: Array, value: Array, otherwise: Array) -> Array:
     if value.type == NULL:
         return otherwise
-    result: Array = pc.if_else(mask, value, otherwise)
-    return result
+    return pc.if_else(mask, value, otherwise)
 
 
 def _coalesce(call: Call, env: _Env) -> Array:
@@ -243,7 +249,7 @@ def fold(expr: Expr) -> Literal | None:
 def simplify(expr: Expr) -> Expr:
     """The condition without constant parts of its ANDs and ORs, true where it was true before.
 
-    FALSE and NULL are not told apart: a pair matches only where a condition is true.
+    FALSE and NULL count as the same: a pair matches only where a condition is true.
     """
     if not expr.sides():
         value = fold(expr)

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.types as t
 
 from thetajoin.predicate import scalars
-from thetajoin.predicate.nodes import Call, Expr, Literal, coerced
+from thetajoin.predicate.nodes import Call, Expr, Literal, coerce
 from thetajoin.predicate.operators import Array, compare, pc
-from thetajoin.predicate.signatures import MismatchError, arithmetic, case, comparison, unified
+from thetajoin.predicate.signatures import MismatchError, arithmetic, case, comparison, unify
 from thetajoin.predicate.types import (
     BINARY,
     BOOL,
@@ -23,14 +23,14 @@ from thetajoin.predicate.types import (
     STRING,
     TIMESTAMP,
     as_signed,
-    bounded_decimal,
     is_comparable,
     is_number,
+    limit_precision,
     type_name,
 )
 
-Binder = Callable[[str, Sequence[Expr]], Call]
-Kernel = Callable[[list[Array], pa.DataType], Array]
+Typing = Callable[[str, Sequence[Expr]], Call]
+Run = Callable[[list[Array], pa.DataType], Array]
 MANY = 255
 
 
@@ -43,11 +43,11 @@ class Function:
 
     least: int
     most: int
-    bind: Binder
-    run: Kernel | None = None
+    bind: Typing
+    run: Run | None = None
 
 
-def takes(result: pa.DataType, *types: pa.DataType) -> Binder:
+def takes(result: pa.DataType, *types: pa.DataType) -> Typing:
     """A binder that casts the arguments to the given types, of which the last repeats."""
 
     def bind(name: str, args: Sequence[Expr]) -> Call:
@@ -70,15 +70,15 @@ def _argument(name: str, arg: Expr, to: pa.DataType) -> Expr:
     )
     if not fits:
         raise MismatchError(f"{name} takes {type_name(to)}, not {type_name(source)}", "cast it")
-    return coerced(arg, to)
+    return coerce(arg, to)
 
 
-def _as(name: str, bind: Binder) -> Binder:
+def _as(name: str, bind: Typing) -> Typing:
     """The same function under another name."""
     return lambda _, args: bind(name, args)
 
 
-def _operator(op: str) -> Binder:
+def _operator(op: str) -> Typing:
     return lambda _, args: arithmetic(op, args)
 
 
@@ -93,10 +93,10 @@ def _whole(name: str, args: Sequence[Expr]) -> Call:
         raise MismatchError(f"{name} takes a number, not {type_name(type_)}", "cast it")
     if t.is_decimal(type_):
         digits, scale = type_.precision, type_.scale
-        result = type_ if scale == 0 else bounded_decimal(digits - scale + 1, 0)
+        result = type_ if scale == 0 else limit_precision(digits - scale + 1, 0)
     else:
         result = LONG
-    return Call(result, name, (coerced(args[0], type_),))
+    return Call(result, name, (coerce(args[0], type_),))
 
 
 def _round(name: str, args: Sequence[Expr]) -> Call:
@@ -109,20 +109,20 @@ def _round(name: str, args: Sequence[Expr]) -> Call:
     if t.is_decimal(type_):
         whole = type_.precision - type_.scale + 1
         scale = max(0, min(type_.scale, digits.value))
-        result: pa.DataType = bounded_decimal(max(whole, 1 - digits.value) + scale, scale)
+        result: pa.DataType = limit_precision(max(whole, 1 - digits.value) + scale, scale)
     else:
         result = type_
-    return Call(result, name, (coerced(args[0], type_), *args[1:]))
+    return Call(result, name, (coerce(args[0], type_), *args[1:]))
 
 
 def _extreme(name: str, args: Sequence[Expr]) -> Call:
-    type_, operands = unified(args, name)
+    type_, operands = unify(args, name)
     if not is_comparable(type_):
         raise MismatchError(f"{name} does not take {type_name(type_)}")
     return Call(type_, name, operands)
 
 
-def _pick(op: str) -> Kernel:
+def _pick(op: str) -> Run:
     """greatest and least; NULLs are skipped."""
 
     def run(args: list[Array], _: pa.DataType) -> Array:
@@ -136,7 +136,7 @@ def _pick(op: str) -> Kernel:
 
 
 def _coalesce(_: str, args: Sequence[Expr]) -> Call:
-    type_, operands = unified(args, "COALESCE")
+    type_, operands = unify(args, "COALESCE")
     return Call(type_, "coalesce", operands)
 
 
@@ -157,7 +157,7 @@ def _log(_: str, args: Sequence[Expr]) -> Call:
     return takes(DOUBLE, DOUBLE)("ln" if len(args) == 1 else "log", args)
 
 
-def _days(op: str) -> Binder:
+def _days(op: str) -> Typing:
     def bind(name: str, args: Sequence[Expr]) -> Call:
         return arithmetic(op, (_argument(name, args[0], DATE), args[1]))
 
@@ -182,14 +182,14 @@ FUNCTIONS: dict[str, Function] = {
     "floor": Function(1, 1, _whole, scalars.floor),
     "ceil": Function(1, 1, _whole, scalars.ceil),
     "round": Function(1, 2, _round, scalars.round_),
-    "sqrt": Function(1, 1, _double, scalars.sqrt),
-    "exp": Function(1, 1, _double, scalars.exp),
-    "ln": Function(1, 1, _double, scalars.ln),
-    "log10": Function(1, 1, _double, scalars.log10),
-    "log2": Function(1, 1, _double, scalars.log2),
+    "sqrt": Function(1, 1, _double, scalars.arrow("sqrt")),
+    "exp": Function(1, 1, _double, scalars.arrow("exp")),
+    "ln": Function(1, 1, _double, scalars.logarithm("ln")),
+    "log10": Function(1, 1, _double, scalars.logarithm("log10")),
+    "log2": Function(1, 1, _double, scalars.logarithm("log2")),
     "log": Function(1, 2, _log, scalars.log),
-    "pow": Function(2, 2, _double, scalars.power),
-    "sign": Function(1, 1, _double, scalars.sign),
+    "pow": Function(2, 2, _double, scalars.arrow("power")),
+    "sign": Function(1, 1, _double, scalars.arrow("sign")),
     "isnan": Function(1, 1, takes(BOOL, DOUBLE), scalars.isnan),
     "greatest": Function(2, MANY, _extreme, _pick(">")),
     "least": Function(2, MANY, _extreme, _pick("<")),
@@ -199,30 +199,31 @@ FUNCTIONS: dict[str, Function] = {
     "isnull": Function(1, 1, _any, lambda args, _: args[0].is_null()),
     "isnotnull": Function(1, 1, _any, lambda args, _: args[0].is_valid()),
     "length": Function(1, 1, _length, scalars.length),
-    "lower": Function(1, 1, _text, scalars.lower),
-    "upper": Function(1, 1, _text, scalars.upper),
-    "trim": Function(1, 1, _text, scalars.trim),
-    "ltrim": Function(1, 1, _text, scalars.ltrim),
-    "rtrim": Function(1, 1, _text, scalars.rtrim),
+    "lower": Function(1, 1, _text, scalars.arrow("utf8_lower")),
+    "upper": Function(1, 1, _text, scalars.arrow("utf8_upper")),
+    # Spaces only, as in Spark.
+    "trim": Function(1, 1, _text, scalars.arrow("utf8_trim", characters=" ")),
+    "ltrim": Function(1, 1, _text, scalars.arrow("utf8_ltrim", characters=" ")),
+    "rtrim": Function(1, 1, _text, scalars.arrow("utf8_rtrim", characters=" ")),
     "substring": Function(2, 3, takes(STRING, STRING, INT, INT), scalars.substring),
     "concat": Function(1, MANY, _text, scalars.concat),
     "startswith": Function(2, 2, _test, scalars.starts_with),
     "endswith": Function(2, 2, _test, scalars.ends_with),
     "contains": Function(2, 2, _test, scalars.contains),
-    "year": Function(1, 1, _year, scalars.part("year")),
-    "quarter": Function(1, 1, _year, scalars.part("quarter")),
-    "month": Function(1, 1, _year, scalars.part("month")),
-    "day": Function(1, 1, _year, scalars.part("day")),
-    "hour": Function(1, 1, _hour, scalars.part("hour")),
-    "minute": Function(1, 1, _hour, scalars.part("minute")),
-    "second": Function(1, 1, _hour, scalars.part("second")),
+    "year": Function(1, 1, _year, scalars.take_field("year")),
+    "quarter": Function(1, 1, _year, scalars.take_field("quarter")),
+    "month": Function(1, 1, _year, scalars.take_field("month")),
+    "day": Function(1, 1, _year, scalars.take_field("day")),
+    "hour": Function(1, 1, _hour, scalars.take_field("hour")),
+    "minute": Function(1, 1, _hour, scalars.take_field("minute")),
+    "second": Function(1, 1, _hour, scalars.take_field("second")),
     "datediff": Function(2, 2, _year, scalars.datediff),
     "date_add": Function(2, 2, _days("+")),
     "date_sub": Function(2, 2, _days("-")),
     "date_trunc": Function(2, 2, _date_trunc, scalars.date_trunc),
-    "unix_seconds": Function(1, 1, _moment, scalars.unix(10**6)),
-    "unix_millis": Function(1, 1, _moment, scalars.unix(10**3)),
-    "unix_micros": Function(1, 1, _moment, scalars.unix(1)),
+    "unix_seconds": Function(1, 1, _moment, scalars.to_unix(10**6)),
+    "unix_millis": Function(1, 1, _moment, scalars.to_unix(10**3)),
+    "unix_micros": Function(1, 1, _moment, scalars.to_unix(1)),
     "timestamp_seconds": Function(1, 1, _from_unix, scalars.from_unix(10**6)),
     "timestamp_millis": Function(1, 1, _from_unix, scalars.from_unix(10**3)),
     "timestamp_micros": Function(1, 1, _from_unix, scalars.from_unix(1)),

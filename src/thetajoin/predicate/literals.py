@@ -1,4 +1,4 @@
-"""Constants of Spark SQL: what type a literal has, and what an INTERVAL amounts to."""
+"""Constants of Spark SQL: the types of literals, and the lengths of INTERVALs."""
 
 from __future__ import annotations
 
@@ -95,17 +95,19 @@ def sql_type(node: exp.DataType) -> pa.DataType | None:
     return _TYPES.get(name)
 
 
-def number(text: str, suffix: pa.DataType | None = None, *, negative: bool = False) -> Literal:
+def parse_number(
+    text: str, suffix: pa.DataType | None = None, *, negative: bool = False
+) -> Literal:
     """A numeric literal as Spark types it.
 
-    >>> number("1.5").type, number("1e3").type, number("2147483648").type
+    >>> parse_number("1.5").type, parse_number("1e3").type, parse_number("2147483648").type
     (Decimal128Type(decimal128(2, 1)), DataType(double), DataType(int64))
     """
     signed = f"-{text}" if negative else text
     if suffix is not None and pa.types.is_decimal(suffix):
         return decimal_literal(Decimal(format(Decimal(signed), "f")))
     if suffix is not None:
-        return typed(signed, suffix)
+        return parse_typed(signed, suffix)
     if "e" in text.lower():
         return Literal(DOUBLE, float(signed))
     if "." in text:
@@ -119,7 +121,7 @@ def number(text: str, suffix: pa.DataType | None = None, *, negative: bool = Fal
     return decimal_literal(Decimal(value))
 
 
-def typed(text: str, type_: pa.DataType) -> Literal:
+def parse_typed(text: str, type_: pa.DataType) -> Literal:
     """A literal with its type before it, like DATE '2024-01-31'."""
     try:
         value = parse_text(text, type_)
@@ -128,23 +130,26 @@ def typed(text: str, type_: pa.DataType) -> Literal:
     return Literal(type_, float(value) if pa.types.is_floating(type_) else value)
 
 
-def interval(text: str, unit: str | None, until: str | None) -> Literal:
+def parse_interval(text: str, unit: str | None, until: str | None) -> Literal:
     """An INTERVAL literal in microseconds.
 
-    >>> interval("5", "MINUTES", None).value, interval("1 02:00:00", "DAY", "SECOND").value
+    >>> (
+    ...     parse_interval("5", "MINUTES", None).value,
+    ...     parse_interval("1 02:00:00", "DAY", "SECOND").value,
+    ... )
     (300000000, 93600000000)
     """
     if unit is None:
         pieces = _PIECE.findall(text)
         if not pieces or _PIECE.sub("", text):
             raise MismatchError(f"INTERVAL {text!r} is not understood", "write INTERVAL 5 MINUTES")
-        return Literal(DURATION, sum(_piece(count, name) for count, name in pieces))
+        return Literal(DURATION, sum(_count_micros(count, name) for count, name in pieces))
     if until is None:
-        return Literal(DURATION, _piece(text, unit))
-    return Literal(DURATION, _span(text, unit.lower(), until.lower()))
+        return Literal(DURATION, _count_micros(text, unit))
+    return Literal(DURATION, _sum_span(text, unit.lower(), until.lower()))
 
 
-def _piece(count: str, unit: str) -> int:
+def _count_micros(count: str, unit: str) -> int:
     name = unit.lower().removesuffix("s")
     if name in ("month", "year", "quarter"):
         raise MismatchError(
@@ -162,7 +167,7 @@ def _piece(count: str, unit: str) -> int:
     return whole
 
 
-def _span(text: str, unit: str, until: str) -> int:
+def _sum_span(text: str, unit: str, until: str) -> int:
     match = _SPAN.fullmatch(text)
     order = ["day", "hour", "minute", "second"]
     if match is None or unit not in order or until not in order:
@@ -172,6 +177,6 @@ def _span(text: str, unit: str, until: str) -> int:
         )
     clock = [part for part in (match["first"], match["second"], match["third"]) if part]
     names = order[order.index("hour" if unit == "day" else unit) :]
-    total = sum(_piece(count, name) for count, name in zip(clock, names, strict=False))
-    total += _piece(match["day"] or "0", "day")
+    total = sum(_count_micros(count, name) for count, name in zip(clock, names, strict=False))
+    total += _count_micros(match["day"] or "0", "day")
     return -total if match["sign"] == "-" else total

@@ -23,8 +23,8 @@ class Expr:
     """An expression over the columns of `l` and `r` whose type is known.
 
     ``type`` is the Arrow type that `evaluate` returns. Casts that the types imply are nodes too,
-    but `sql` does not show them unless asked, so that the text reads as written and binds again to
-    the same nodes.
+    but `sql` leaves them out unless asked, so that the text reads as written and binds to the same
+    nodes again.
     """
 
     type: pa.DataType
@@ -113,7 +113,7 @@ class Cast(Expr):
 
 @dataclass(frozen=True)
 class Place(Cast):
-    """Where a value stands among ordered categories; reads as the value itself."""
+    """A value's position among ordered categories; its SQL is that of the value itself."""
 
     categories: Categories | None = None
 
@@ -137,7 +137,7 @@ class Call(Expr):
 FALSE = Literal(BOOL, False)
 
 
-def coerced(expr: Expr, type_: pa.DataType) -> Expr:
+def coerce(expr: Expr, type_: pa.DataType) -> Expr:
     """The expression cast to a type by coercion, or itself where it has it."""
     return expr if expr.type == type_ else Cast(type_, expr, implicit=True)
 
@@ -189,10 +189,10 @@ class Difference:
 
     Bounds are Python numbers: int for integers, dates (days), timestamps and durations (ticks of
     the type's unit), Decimal for decimals, float for floats. Where ``low`` is above ``high``
-    nothing matches. The subtraction is meant in exact arithmetic for all types but floats, where
-    Spark would fail on overflow; `exact` says so, and then the interval alone decides. For floats
-    the engine searches a slightly wider interval and evaluates `check` on the pairs; ``nan`` says
-    that a pair whose difference is NaN (an operand is, or both are the same infinity) matches too.
+    nothing matches. The subtraction is exact for all types but floats, even where
+    Spark would overflow; `exact` says so, and then the interval alone decides. For floats the
+    engine searches a slightly wider interval and evaluates `check` on the pairs; ``nan`` says that
+    a pair whose difference is NaN (an operand is, or both are the same infinity) matches too.
     """
 
     left: Expr
@@ -216,8 +216,8 @@ class Difference:
 class Conjunction:
     """Comparisons and differences that must all hold, filters of one side, and the rest.
 
-    A row passes a filter, and a pair the residual, where it is true: neither false nor NULL. Apply
-    the filters before evaluating the compared expressions: a filter may guard a division.
+    A row passes a filter, and a pair the residual, if it is true: neither false nor NULL. Apply the
+    filters before evaluating the compared expressions: a filter may guard a division.
     """
 
     comparisons: tuple[Comparison, ...] = ()
@@ -232,8 +232,8 @@ class Condition:
     """A join condition as disjuncts, of which each matching pair satisfies exactly one.
 
     ``expr`` is the whole condition and ``sql`` its text, which compiles to an equal condition.
-    ``given`` is the condition as it was written, constant parts and all, and names every column
-    that its text needs; two conditions that differ only in it are equal.
+    ``given`` is the condition as it was written, constant parts included, and names every column
+    that its text needs; it does not count when conditions are compared.
     """
 
     disjuncts: tuple[Conjunction, ...]

@@ -1,6 +1,6 @@
 """A condition as disjoint conjunctions of comparisons, differences, filters and the rest.
 
-Only where the condition is true matters from here on: negations are pushed to the leaves, where
+From here on it only matters where the condition is true: negations are pushed to the leaves, where
 ``NOT a < b`` is ``a >= b`` (the order is total and NULL stays NULL), and then AND and OR need not
 tell false from NULL.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.types as t
 
 from thetajoin.limits import limits
-from thetajoin.predicate.difference import as_difference, merge
+from thetajoin.predicate.difference import as_difference, merge_differences
 from thetajoin.predicate.evaluate import fold, simplify
 from thetajoin.predicate.nodes import (
     COARSENED,
@@ -47,20 +47,20 @@ def disjuncts_of(expr: Expr) -> tuple[Conjunction, ...]:
     >>> [str(d.comparisons[0]) for d in disjuncts_of(unequal)]
     ['l.a < r.a', 'l.a > r.a']
     """
-    whole = positive(expr)
-    split = (part for atoms in _dnf(whole) for part in _split_unequal(atoms))
+    whole = push_negations(expr)
+    split = (part for atoms in _expand(whole) for part in _split_unequal(atoms))
     parts = list(dict.fromkeys(split))
     kept: list[Conjunction] = []
     for i, atoms in enumerate(parts):
         earlier = [other for other in parts[:i] if not never_together(other, atoms)]
-        exclusions = excluded(earlier, atoms)
+        exclusions = make_exclusions(earlier, atoms)
         if exclusions is not None:
-            # First, so that they guard what follows as the left operand of OR does.
+            # They come first, so that they guard what follows, as the left operand of OR does.
             kept.append(_conjunction((*exclusions, *atoms)))
     return tuple(kept)
 
 
-def positive(expr: Expr) -> Expr:
+def push_negations(expr: Expr) -> Expr:
     """The condition with negations at the leaves and constants gone; true where it was true."""
     return simplify(_push(expr, False))
 
@@ -75,18 +75,18 @@ def _push(expr: Expr, negated: bool) -> Expr:
             both = (name == "and") != negated
             return (conjunction(parts) if both else disjunction(parts)) or expr
         if name in COMPARISONS:
-            return _without_abs(Call(BOOL, NEGATED[name], args) if negated else expr)
+            return _expand_abs(Call(BOOL, NEGATED[name], args) if negated else expr)
         if name == "in":
             op, combine = ("!=", conjunction) if negated else ("=", disjunction)
             return combine([Call(BOOL, op, (args[0], other)) for other in args[1:]]) or expr
         if name == "<=>" and args[0].sides() != args[1].sides():
-            return _null_safe(args, negated)
+            return _expand_null_safe(args, negated)
         if name == "coalesce" and len(args) == 2 and args[1] == FALSE and not negated:
             return _push(args[0], False)
     return negation(expr) if negated else expr
 
 
-def _null_safe(args: tuple[Expr, ...], negated: bool) -> Expr:
+def _expand_null_safe(args: tuple[Expr, ...], negated: bool) -> Expr:
     a, b = args
     null = [Call(BOOL, "isnull", (arg,)) for arg in args]
     known = [Call(BOOL, "isnotnull", (arg,)) for arg in args]
@@ -98,16 +98,16 @@ def _null_safe(args: tuple[Expr, ...], negated: bool) -> Expr:
     return disjunction([case for case in cases if case is not None]) or a
 
 
-def _without_abs(atom: Call) -> Expr:
+def _expand_abs(atom: Call) -> Expr:
     """``ABS(x) <= d`` as ``x <= d AND x >= -d``, and so on, where x is a difference."""
     op, (value, bound) = atom.name, atom.args
     if not value.sides():
         op, value, bound = MIRROR[op], bound, value
-    inner = _inside_abs(value)
+    inner = _find_abs(value)
     if inner is None or op == "!=" or as_difference(Call(BOOL, "<", (inner, bound))) is None:
         return atom
     constant = fold(bound)
-    minus = _opposite(constant) if constant is not None else None
+    minus = _negate_literal(constant) if constant is not None else None
     if constant is None or minus is None:
         return atom
     if op == "=" and minus.value > constant.value:  # type: ignore[operator]
@@ -118,16 +118,16 @@ def _without_abs(atom: Call) -> Expr:
     return upper if upper == lower else Call(BOOL, "or", (lower, upper))
 
 
-def _inside_abs(value: Expr) -> Expr | None:
+def _find_abs(value: Expr) -> Expr | None:
     if isinstance(value, Cast) and value.implicit:
-        inner = _inside_abs(value.arg)
+        inner = _find_abs(value.arg)
         return None if inner is None else Cast(value.type, inner, implicit=True)
     if isinstance(value, Call) and value.name == "abs" and len(value.sides()) == 2:
         return value.args[0]
     return None
 
 
-def _opposite(constant: Literal) -> Literal | None:
+def _negate_literal(constant: Literal) -> Literal | None:
     value: Any = constant.value
     if value is None or (
         t.is_integer(constant.type) and value <= -(2 ** (constant.type.bit_width - 1))
@@ -138,16 +138,16 @@ def _opposite(constant: Literal) -> Literal | None:
     return Literal(constant.type, -value)
 
 
-def _dnf(expr: Expr) -> list[Atoms]:
+def _expand(expr: Expr) -> list[Atoms]:
     """The disjunctive normal form, in which an OR too large to expand is one atom."""
     if not isinstance(expr, Call) or len(expr.sides()) < 2 or expr.name not in ("and", "or"):
         return [(expr,)]
     if expr.name == "or":
-        parts = [atoms for arg in expr.args for atoms in _dnf(arg)]
-        # A disjunct that narrows nothing would visit every pair that the OR itself has to.
+        parts = [atoms for arg in expr.args for atoms in _expand(arg)]
+        # A disjunct that narrows nothing would visit every pair, just like the OR itself.
         useful = all(any(map(_narrows, atoms)) for atoms in parts)
         return parts if useful and len(parts) <= limits.disjuncts else [(expr,)]
-    expanded = [_dnf(arg) for arg in expr.args]
+    expanded = [_expand(arg) for arg in expr.args]
     size = 1
     for i in sorted(range(len(expanded)), key=lambda i: len(expanded[i])):
         if size * len(expanded[i]) > limits.disjuncts:
@@ -169,7 +169,7 @@ def _narrows(atom: Expr) -> bool:
 
 
 def _split_unequal(atoms: Atoms) -> list[Atoms]:
-    """Two conjunctions, with < and with >, where a != is all there is to search by."""
+    """Two conjunctions, with < and with >, if a != is all there is to search by."""
     form = _conjunction(atoms)
     if form.differences or any(comparison.op != "!=" for comparison in form.comparisons):
         return [atoms]
@@ -218,7 +218,7 @@ def _conjunction(atoms: Atoms) -> Conjunction:
             rest[next(iter(sides)) if len(sides) == 1 else "both"].append(atom)
     return Conjunction(
         tuple(dict.fromkeys(comparisons)),
-        merge(differences),
+        merge_differences(differences),
         conjunction(rest["l"]),
         conjunction(rest["r"]),
         conjunction(rest["both"]),
@@ -232,16 +232,18 @@ _OUTCOMES = {"<": "<", "<=": "<=", "=": "=", ">=": "=>", ">": ">", "!=": "<>"}
 
 
 def never_together(a: Atoms, b: Atoms) -> bool:
-    """Whether no pair can satisfy both, as far as comparing the same expressions shows it.
+    """Whether no pair can satisfy both, as far as comparisons of the same expressions show.
 
-    Quadratic in the number of atoms. False only means that it could not be shown.
+    Quadratic in the number of atoms. False only means that nothing was shown.
     """
-    if _nulls(a) & _known(b) or _nulls(b) & _known(a):
+    if _find_nulls(a) & _find_not_null(b) or _find_nulls(b) & _find_not_null(a):
         return True
     if any(_contradict(one, other) for one in a for other in b):
         return True
-    first, second = (merge([d for d in map(as_difference, atoms) if d]) for atoms in (a, b))
-    return any(_apart(one, other) for one in first for other in second)
+    first, second = (
+        merge_differences([d for d in map(as_difference, atoms) if d]) for atoms in (a, b)
+    )
+    return any(_exclude_each_other(one, other) for one in first for other in second)
 
 
 def _contradict(a: Expr, b: Expr) -> bool:
@@ -258,38 +260,38 @@ def _contradict(a: Expr, b: Expr) -> bool:
     return not set(_OUTCOMES[a.name]) & set(_OUTCOMES[op])
 
 
-def _nulls(atoms: Atoms) -> set[Expr]:
+def _find_nulls(atoms: Atoms) -> set[Expr]:
     """Expressions that are NULL where the atoms hold."""
     tests = (atom for atom in atoms if isinstance(atom, Call) and atom.name == "isnull")
-    return {_uncast(test.args[0]) for test in tests}
+    return {_strip_casts(test.args[0]) for test in tests}
 
 
-def _known(atoms: Atoms) -> set[Expr]:
+def _find_not_null(atoms: Atoms) -> set[Expr]:
     """Expressions that are not NULL where the atoms hold."""
     tests = (*COMPARISONS, "isnotnull")
     found = (atom.args for atom in atoms if isinstance(atom, Call) and atom.name in tests)
-    return {_uncast(arg) for args in found for arg in args}
+    return {_strip_casts(arg) for args in found for arg in args}
 
 
-def _uncast(expr: Expr) -> Expr:
+def _strip_casts(expr: Expr) -> Expr:
     while isinstance(expr, Cast) and expr.implicit:
         expr = expr.arg
     return expr
 
 
-def _apart(a: Difference, b: Difference) -> bool:
+def _exclude_each_other(a: Difference, b: Difference) -> bool:
     same = (a.left, a.right, a.type) == (b.left, b.right, b.type)
-    return same and not (a.nan and b.nan) and (_below(a, b) or _below(b, a))
+    return same and not (a.nan and b.nan) and (_lies_below(a, b) or _lies_below(b, a))
 
 
-def _below(a: Any, b: Any) -> bool:
+def _lies_below(a: Any, b: Any) -> bool:
     """Whether a's interval ends before b's begins."""
     if a.high is None or b.low is None:
         return False
     return bool(a.high < b.low or (a.high == b.low and (a.high_strict or b.low_strict)))
 
 
-def excluded(earlier: Sequence[Atoms], atoms: Atoms) -> list[Expr] | None:
+def make_exclusions(earlier: Sequence[Atoms], atoms: Atoms) -> list[Expr] | None:
     """What keeps a disjunct from finding pairs of earlier ones; None where they find all of its.
 
     Atoms that both have are true here, so only the others of the earlier disjunct can be not true.

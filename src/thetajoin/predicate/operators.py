@@ -28,7 +28,7 @@ def rowwise(function: Callable[..., Any], arrays: Iterable[Array], type_: pa.Dat
 
 
 def by_value(function: Callable[[Any], Any], array: Array, type_: pa.DataType) -> Array:
-    """A Python function of each distinct value; as slow as there are distinct values."""
+    """A Python function of each distinct value; its cost grows with their number."""
     encoded: Any = array.dictionary_encode()
     results = [function(value) for value in encoded.dictionary.to_pylist()]
     return pa.array(results, type_).take(encoded.indices)
@@ -51,7 +51,7 @@ def from_ticks(values: Any, missing: Any, type_: pa.DataType) -> Array:
     return pa.array(values, pa.int64(), mask=missing).cast(width).view(type_)
 
 
-def divided(array: Array, by: int, type_: pa.DataType, *, up: bool = False) -> Array:
+def divide_ticks(array: Array, by: int, type_: pa.DataType, *, up: bool = False) -> Array:
     """The ticks divided by a whole number and rounded down, or up; never overflows."""
     values, missing = ticks(array)
     quotient, rest = np.divmod(values, by)
@@ -65,7 +65,7 @@ def spread(array: Array, mask: Array) -> Array:
     return array.take(pa.array(places, mask=~chosen))
 
 
-def filled(value: Any, type_: pa.DataType, length: int) -> Array:
+def repeat_value(value: Any, type_: pa.DataType, length: int) -> Array:
     """An array of one value."""
     if value is None:
         return pa.nulls(length, type_)
@@ -264,46 +264,42 @@ def compare(op: str, a: Array, b: Array) -> Array:
 def same(a: Array, b: Array) -> Array:
     """``a <=> b``: like equality, but NULL equals NULL and nothing is unknown."""
     both_null = pc.and_(a.is_null(), b.is_null())
-    result: Array = pc.or_(pc.fill_null(compare("=", a, b), False), both_null)
-    return result
+    return pc.or_(pc.fill_null(compare("=", a, b), False), both_null)
 
 
 def _with_nan(op: str, a: Array, b: Array, result: Array) -> Array:
     a_nan, b_nan = pc.is_nan(a), pc.is_nan(b)
     if not (pc.any(a_nan).as_py() or pc.any(b_nan).as_py()):
         return result
-    # Where a NaN takes part, its being NaN (true above false) orders like the values.
+    # Where a NaN takes part, comparing "is NaN" (true above false) gives the order of the values.
     in_nan_order = pc.call_function(_ARROW[op], [a_nan, b_nan])
-    answer: Array = pc.if_else(pc.or_(a_nan, b_nan), in_nan_order, result)
-    return answer
+    return pc.if_else(pc.or_(a_nan, b_nan), in_nan_order, result)
 
 
 def _compare_units(op: str, a: Array, b: Array) -> Array:
-    """Compare in the coarser unit, so that nothing can overflow (see `coarsened`)."""
+    """Compare in the coarser unit, so that nothing can overflow (see `coarsen`)."""
     if ticks_per_second(a.type) > ticks_per_second(b.type):
         return _compare_units(MIRROR[op], b, a)
     step = ticks_per_second(b.type) // ticks_per_second(a.type)
-    down = divided(b, step, a.type)
-    up = divided(b, step, a.type, up=True)
+    down = divide_ticks(b, step, a.type)
+    up = divide_ticks(b, step, a.type, up=True)
     if op in ("=", "!="):
         equal = pc.and_(pc.equal(a, down), pc.equal(a, up))
-        answer: Array = equal if op == "=" else pc.invert(equal)
-        return answer
+        return equal if op == "=" else pc.invert(equal)
     return compare(op, a, down if op in ("<=", ">") else up)
 
 
-def coarsened(op: str, fine: Array, type_: pa.DataType) -> Array:
-    """The finer side of ``coarse op fine`` brought to the coarser unit, so that the answer stays.
+def coarsen(op: str, fine: Array, type_: pa.DataType) -> Array:
+    """The finer side of ``coarse op fine`` in the coarser unit, so that the answer is the same.
 
     ``a <= b`` and ``a > b`` are as with b rounded down, ``a < b`` and ``a >= b`` as with b rounded
     up, and ``a = b`` needs b to be whole: NULL where it is not.
     """
     step = ticks_per_second(fine.type) // ticks_per_second(type_)
-    down = divided(fine, step, type_)
+    down = divide_ticks(fine, step, type_)
     if op in ("<=", ">"):
         return down
-    up = divided(fine, step, type_, up=True)
+    up = divide_ticks(fine, step, type_, up=True)
     if op != "=":
         return up
-    answer: Array = pc.if_else(pc.equal(down, up), down, pa.scalar(None, type_))
-    return answer
+    return pc.if_else(pc.equal(down, up), down, pa.scalar(None, type_))

@@ -46,7 +46,7 @@ class Source:
         )
 
     def error_at(self, pattern: str, problem: str, hint: str = "") -> ConditionError:
-        """A ConditionError about the first text that a pattern matches, for lack of a position."""
+        """A ConditionError about the first text that a pattern matches, if no position is known."""
         found = re.search(pattern, self.text, re.IGNORECASE)
         start, end = found.span() if found else (0, len(self.text))
         return ConditionError(
@@ -71,9 +71,9 @@ def parse(source: Source) -> exp.Expr:
     try:
         trees = [tree for tree in sqlglot.parse(source.text, dialect=_dialect()) if tree]
     except TokenError:
-        raise _unterminated(source) from None
+        raise _explain_open_quote(source) from None
     except ParseError as error:
-        raise _broken(source, error) from None
+        raise _explain_parse_error(source, error) from None
     except RecursionError:
         raise source.error(f"the {source.what} is nested too deeply") from None
     if len(trees) != 1:
@@ -85,7 +85,7 @@ def parse(source: Source) -> exp.Expr:
 @cache
 def _dialect() -> type[Dialect]:
     """Spark's dialect with functions left as typed, '' as a quote inside a string, and ASOF JOIN's
-    MATCH_CONDITION, which stays a name wherever nothing but a name can stand.
+    MATCH_CONDITION, which is still a name where only a name can be.
     """
     from sqlglot import TokenType
     from sqlglot.dialects.spark import Spark
@@ -110,14 +110,14 @@ def _dialect() -> type[Dialect]:
     return type("ThetaJoin", (Spark,), parts)
 
 
-def _broken(source: Source, error: Exception) -> ConditionError:
+def _explain_parse_error(source: Source, error: Exception) -> ConditionError:
     detail = next(iter(getattr(error, "errors", ())), None)
     if detail is None or not detail.get("line"):
         return source.error(f"this is not a SQL {source.what}", hint=source.example)
     fragment = detail["highlight"] or ""
     lines = source.text.split("\n")
     end = sum(len(line) + 1 for line in lines[: detail["line"] - 1]) + detail["col"]
-    # What sqlglot says of its own tokens would mean nothing to the reader; the text is quoted.
+    # What sqlglot says about its own tokens means nothing to the reader, who gets the text itself.
     description = re.sub(r" but got <?Token.*", "", detail["description"], flags=re.DOTALL)
     if "missing for" in description:
         problem = "an operand is missing"
@@ -133,7 +133,7 @@ def _broken(source: Source, error: Exception) -> ConditionError:
     )
 
 
-def _unterminated(source: Source) -> ConditionError:
+def _explain_open_quote(source: Source) -> ConditionError:
     """The quote that never closes: the first one left after dropping whole strings and names."""
     whole = re.compile(r"'(?:\\.|''|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`(?:``|[^`])*`", re.DOTALL)
     blanked = whole.sub(lambda match: " " * len(match[0]), source.text)

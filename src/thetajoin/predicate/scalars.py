@@ -12,7 +12,14 @@ import pyarrow as pa
 import pyarrow.types as t
 
 from thetajoin.errors import DataError
-from thetajoin.predicate.operators import Array, divided, fit_decimal, pc, round_half_up, rowwise
+from thetajoin.predicate.operators import (
+    Array,
+    divide_ticks,
+    fit_decimal,
+    pc,
+    round_half_up,
+    rowwise,
+)
 from thetajoin.predicate.types import (
     BINARY,
     BOOL,
@@ -75,62 +82,34 @@ def round_(args: Arrays, type_: Any) -> Array:
         raise DataError(f"overflow in round on {type_name(type_)}") from None
 
 
-def sqrt(args: Arrays, _: pa.DataType) -> Array:
-    """The square root; NaN below zero."""
-    result: Array = pc.sqrt(args[0])
-    return result
+def arrow(name: str, **options: Any) -> Callable[[Arrays, pa.DataType], Array]:
+    """A kernel that is one of Arrow's functions."""
+
+    def run(args: Arrays, _: pa.DataType) -> Array:
+        return getattr(pc, name)(*args, **options)
+
+    return run
 
 
-def exp(args: Arrays, _: pa.DataType) -> Array:
-    """e to the power."""
-    result: Array = pc.exp(args[0])
-    return result
-
-
-def power(args: Arrays, _: pa.DataType) -> Array:
-    """The first to the power of the second."""
-    result: Array = pc.power(*args)
-    return result
+def logarithm(name: str) -> Callable[[Arrays, pa.DataType], Array]:
+    """A kernel of a logarithm to a fixed base; NULL at zero and below."""
+    return lambda args, _: _logarithm(name, args[0])
 
 
 def _logarithm(name: str, array: Array) -> Array:
     """NULL at zero and below, where Arrow would give -inf and NaN."""
     positive = pc.if_else(pc.less_equal(array, 0.0), pa.scalar(None, DOUBLE), array)
-    result: Array = pc.call_function(name, [positive])
-    return result
-
-
-def ln(args: Arrays, _: pa.DataType) -> Array:
-    """The natural logarithm; NULL at zero and below."""
-    return _logarithm("ln", args[0])
-
-
-def log10(args: Arrays, _: pa.DataType) -> Array:
-    """The decimal logarithm; NULL at zero and below."""
-    return _logarithm("log10", args[0])
-
-
-def log2(args: Arrays, _: pa.DataType) -> Array:
-    """The binary logarithm; NULL at zero and below."""
-    return _logarithm("log2", args[0])
+    return pc.call_function(name, [positive])
 
 
 def log(args: Arrays, _: pa.DataType) -> Array:
     """The logarithm of the second to the base of the first."""
-    result: Array = pc.divide(_logarithm("ln", args[1]), _logarithm("ln", args[0]))
-    return result
-
-
-def sign(args: Arrays, _: pa.DataType) -> Array:
-    """-1, 0 or 1 as a double; NaN of NaN."""
-    result: Array = pc.sign(args[0])
-    return result
+    return pc.divide(_logarithm("ln", args[1]), _logarithm("ln", args[0]))
 
 
 def isnan(args: Arrays, _: pa.DataType) -> Array:
     """Whether the value is NaN; false for NULL."""
-    result: Array = pc.fill_null(pc.is_nan(args[0]), False)
-    return result
+    return pc.fill_null(pc.is_nan(args[0]), False)
 
 
 TRUNCATIONS = {
@@ -152,15 +131,14 @@ TRUNCATIONS = {
 }
 
 
-def part(name: str) -> Callable[[Arrays, pa.DataType], Array]:
+def take_field(name: str) -> Callable[[Arrays, pa.DataType], Array]:
     """A kernel that takes one calendar field (year, hour, ...) as an INT."""
 
     def run(args: Arrays, _: pa.DataType) -> Array:
         array = args[0]
         if pa.types.is_timestamp(array.type):
             array = array.view(TIMESTAMP_NTZ)
-        result: Array = pc.call_function(name, [array]).cast(INT)
-        return result
+        return pc.call_function(name, [array]).cast(INT)
 
     return run
 
@@ -186,11 +164,11 @@ def date_trunc(args: Arrays, type_: pa.DataType) -> Array:
     return result.view(type_)
 
 
-def unix(step: int) -> Callable[[Arrays, pa.DataType], Array]:
+def to_unix(step: int) -> Callable[[Arrays, pa.DataType], Array]:
     """A kernel that gives the time since 1970 in units of `step` microseconds, rounded down."""
 
     def run(args: Arrays, _: pa.DataType) -> Array:
-        return divided(args[0], step, LONG)
+        return divide_ticks(args[0], step, LONG)
 
     return run
 
@@ -211,44 +189,12 @@ def from_unix(step: int) -> Callable[[Arrays, pa.DataType], Array]:
 def length(args: Arrays, _: pa.DataType) -> Array:
     """Characters of a string, bytes of a binary."""
     name = "binary_length" if args[0].type == BINARY else "utf8_length"
-    result: Array = pc.call_function(name, args).cast(INT)
-    return result
-
-
-def lower(args: Arrays, _: pa.DataType) -> Array:
-    """Lower case."""
-    result: Array = pc.utf8_lower(args[0])
-    return result
-
-
-def upper(args: Arrays, _: pa.DataType) -> Array:
-    """Upper case."""
-    result: Array = pc.utf8_upper(args[0])
-    return result
-
-
-def trim(args: Arrays, _: pa.DataType) -> Array:
-    """Without spaces at both ends (spaces only, as Spark)."""
-    result: Array = pc.utf8_trim(args[0], characters=" ")
-    return result
-
-
-def ltrim(args: Arrays, _: pa.DataType) -> Array:
-    """Without leading spaces."""
-    result: Array = pc.utf8_ltrim(args[0], characters=" ")
-    return result
-
-
-def rtrim(args: Arrays, _: pa.DataType) -> Array:
-    """Without trailing spaces."""
-    result: Array = pc.utf8_rtrim(args[0], characters=" ")
-    return result
+    return pc.call_function(name, args).cast(INT)
 
 
 def concat(args: Arrays, _: pa.DataType) -> Array:
     """One after the other; NULL where one is."""
-    joined: Array = pc.binary_join_element_wise(*args, pa.scalar("", STRING))
-    return joined
+    return pc.binary_join_element_wise(*args, pa.scalar("", STRING))
 
 
 def substring(args: Arrays, _: pa.DataType) -> Array:
@@ -285,8 +231,7 @@ def like(args: Arrays, _: pa.DataType) -> Array:
     pattern, escape = _only(args[1]), _only(args[2]) if len(args) > 2 else "\\"
     if pattern is not None and escape is not None:
         regex = rf"(?s)\A{_like_regex(pattern, escape)}\z"
-        found: Array = pc.match_substring_regex(args[0], pattern=regex)
-        return found
+        return pc.match_substring_regex(args[0], pattern=regex)
     compiled: dict[tuple[str, str], re.Pattern[str]] = {}
 
     def one(text: str, pattern: str, escape: str = "\\") -> bool:
@@ -302,8 +247,7 @@ def _search(args: Arrays, name: str, one: Callable[[str, str], bool]) -> Array:
     pattern = _only(args[1])
     if pattern is None:
         return rowwise(one, args, BOOL)
-    found: Array = getattr(pc, name)(args[0], pattern=pattern)
-    return found
+    return getattr(pc, name)(args[0], pattern=pattern)
 
 
 def _only(array: Array) -> str | None:

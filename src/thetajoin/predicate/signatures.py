@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.types as t
 
-from thetajoin.predicate.nodes import Call, Cast, Column, Expr, Literal, Place, coerced
+from thetajoin.predicate.nodes import Call, Cast, Column, Expr, Literal, Place, coerce
 from thetajoin.predicate.types import (
     BOOL,
     DATE,
@@ -22,13 +22,13 @@ from thetajoin.predicate.types import (
     TIMESTAMP,
     as_decimal,
     as_signed,
-    bounded_decimal,
     common_type,
-    compared_types,
+    comparison_types,
     digits_of,
     finer_unit,
     is_comparable,
     is_number,
+    limit_precision,
     type_name,
 )
 
@@ -49,13 +49,13 @@ def comparison(op: str, a: Expr, b: Expr) -> Call:
         places = _places(a, b)
         if places is not None:
             return Call(BOOL, op, places)
-    types = compared_types(*_paired(a, b))
+    types = comparison_types(*_operand_types(a, b))
     if types is None or not is_comparable(types[0]):
         hint = "cast one side to the other's type"
         if {t.is_duration(a.type), t.is_duration(b.type)} == {True, False}:
             hint = "write a duration as INTERVAL '5' MINUTE, or days as DATEDIFF(a, b) <= 5"
         raise MismatchError(f"cannot compare {type_name(a.type)} with {type_name(b.type)}", hint)
-    return Call(BOOL, op, (coerced(a, types[0]), coerced(b, types[1])))
+    return Call(BOOL, op, (coerce(a, types[0]), coerce(b, types[1])))
 
 
 def place(column: Expr) -> Place | None:
@@ -92,7 +92,7 @@ def _places(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
             raise MismatchError(
                 f"{other.sql()} is none of the categories of {known.sql()} ({known.categories})"
             )
-        value = coerced(other, known.arg.type)
+        value = coerce(other, known.arg.type)
         constant = Place(INT, value, implicit=True, categories=known.categories)
         return (known, constant) if first is not None else (constant, known)
     raise MismatchError(
@@ -111,11 +111,11 @@ def logical(name: str, args: Sequence[Expr]) -> Call:
                 f"compare it with something, like {arg.sql()} > 0",
             )
         inner = arg.args if isinstance(arg, Call) and arg.name == name != "not" else (arg,)
-        flat.extend(coerced(part, BOOL) for part in inner)
+        flat.extend(coerce(part, BOOL) for part in inner)
     return Call(BOOL, name, tuple(flat))
 
 
-def unified(args: Sequence[Expr], what: str) -> tuple[pa.DataType, tuple[Expr, ...]]:
+def unify(args: Sequence[Expr], what: str) -> tuple[pa.DataType, tuple[Expr, ...]]:
     """The common type of several expressions, and all of them cast to it."""
     type_ = args[0].type
     for arg in args[1:]:
@@ -126,12 +126,12 @@ def unified(args: Sequence[Expr], what: str) -> tuple[pa.DataType, tuple[Expr, .
                 "cast them to one type",
             )
         type_ = wider
-    return type_, tuple(coerced(arg, type_) for arg in args)
+    return type_, tuple(coerce(arg, type_) for arg in args)
 
 
 def case(arms: Sequence[tuple[Expr, Expr]], default: Expr) -> Call:
     """CASE WHEN with its values in their common type."""
-    type_, values = unified([*(value for _, value in arms), default], "CASE")
+    type_, values = unify([*(value for _, value in arms), default], "CASE")
     conditions = [logical("not", [condition]).args[0] for condition, _ in arms]
     pairs = zip(conditions, values, strict=False)
     return Call(type_, "case", (*(part for pair in pairs for part in pair), values[-1]))
@@ -148,7 +148,7 @@ def arithmetic(op: str, args: Sequence[Expr]) -> Call:
         type_ = as_signed(args[0].type)
         if not (is_number(type_) or t.is_duration(type_) or type_ == NULL):
             raise _no_operator(op, args)
-        return Call(type_, op, (coerced(args[0], type_),))
+        return Call(type_, op, (coerce(args[0], type_),))
     if op in ("&", "|", "^", "~"):
         return _bits(op, args)
     a, b = args
@@ -157,7 +157,7 @@ def arithmetic(op: str, args: Sequence[Expr]) -> Call:
         if temporal is not None:
             return temporal
     if op == "*" and (t.is_duration(a.type) or t.is_duration(b.type)):
-        return _scaled_duration(a, b)
+        return _multiply_duration(a, b)
     return _numeric(op, a, b)
 
 
@@ -169,38 +169,38 @@ def _no_operator(op: str, args: Sequence[Expr]) -> MismatchError:
 
 
 def _numeric(op: str, a: Expr, b: Expr) -> Call:
-    left, right = (as_signed(type_) for type_ in _paired(a, b))
+    left, right = (as_signed(type_) for type_ in _operand_types(a, b))
     type_ = common_type(left, right)
     if type_ is None or not (is_number(type_) or type_ == NULL):
         raise _no_operator(op, (a, b))
     if op == "div":
         if not t.is_integer(type_):
             raise _no_operator(op, (a, b))
-        return Call(LONG, op, (coerced(a, LONG), coerced(b, LONG)))
+        return Call(LONG, op, (coerce(a, LONG), coerce(b, LONG)))
     if t.is_decimal(type_) and is_number(left) and is_number(right):
         operands = as_decimal(left), as_decimal(right)
         result = _decimal_result(op, *operands)
-        return Call(result, op, (coerced(a, operands[0]), coerced(b, operands[1])))
+        return Call(result, op, (coerce(a, operands[0]), coerce(b, operands[1])))
     if op == "/" and not t.is_decimal(type_):
         type_ = DOUBLE
-    return Call(type_, op, (coerced(a, type_), coerced(b, type_)))
+    return Call(type_, op, (coerce(a, type_), coerce(b, type_)))
 
 
 def _decimal_result(op: str, a: pa.DataType, b: pa.DataType) -> pa.DataType:
     (p1, s1), (p2, s2) = digits_of(a), digits_of(b)
     scale = max(s1, s2)
     if op == "*":
-        return bounded_decimal(p1 + p2 + 1, s1 + s2)
+        return limit_precision(p1 + p2 + 1, s1 + s2)
     if op == "/":
         scale = max(6, s1 + p2 + 1)
-        return bounded_decimal(p1 - s1 + s2 + scale, scale)
+        return limit_precision(p1 - s1 + s2 + scale, scale)
     if op == "%":
-        return bounded_decimal(min(p1 - s1, p2 - s2) + scale, scale)
-    return bounded_decimal(max(p1 - s1, p2 - s2) + scale + 1, scale)
+        return limit_precision(min(p1 - s1, p2 - s2) + scale, scale)
+    return limit_precision(max(p1 - s1, p2 - s2) + scale + 1, scale)
 
 
-def _paired(a: Expr, b: Expr) -> tuple[pa.DataType, pa.DataType]:
-    """The operands' types; an integer literal beside a decimal has only the digits it shows."""
+def _operand_types(a: Expr, b: Expr) -> tuple[pa.DataType, pa.DataType]:
+    """The operands' types; an integer literal beside a decimal has just the digits it shows."""
 
     def shown(expr: Expr, other: Expr) -> pa.DataType:
         value = expr.value if isinstance(expr, Literal) and t.is_integer(expr.type) else None
@@ -212,7 +212,7 @@ def _paired(a: Expr, b: Expr) -> tuple[pa.DataType, pa.DataType]:
 
 
 def _bits(op: str, args: Sequence[Expr]) -> Call:
-    type_, operands = unified(args, op)
+    type_, operands = unify(args, op)
     if not t.is_integer(type_):
         hint = "between conditions write AND, OR, NOT" if type_ == BOOL else ""
         raise MismatchError(f"{op} takes integers, not {type_name(type_)}", hint)
@@ -225,26 +225,26 @@ def _temporal(op: str, a: Expr, b: Expr) -> Call | None:
         a, b = b, a
     if t.is_date32(a.type):
         if op == "-" and b.type in (DATE, STRING):
-            return Call(DURATION, op, (a, coerced(b, DATE)))
+            return Call(DURATION, op, (a, coerce(b, DATE)))
         if t.is_integer(b.type) and b.type.bit_width <= 32 and not t.is_uint32(b.type):
-            return Call(DATE, op, (a, coerced(b, pa.int32())))
+            return Call(DATE, op, (a, coerce(b, pa.int32())))
         if t.is_duration(b.type):
             return _date_and_duration(op, a, b)
     if t.is_date32(b.type) and t.is_timestamp(a.type) and op == "-":
-        b = coerced(b, a.type)
+        b = coerce(b, a.type)
     if t.is_date32(a.type) and t.is_timestamp(b.type) and op == "-":
-        a = coerced(a, b.type)
+        a = coerce(a, b.type)
     if t.is_timestamp(a.type) and b.type == STRING and op == "-":
-        b = coerced(b, a.type)
+        b = coerce(b, a.type)
     if t.is_timestamp(a.type) and t.is_duration(b.type):
         unit = finer_unit(a.type, b.type)
         type_ = pa.timestamp(unit, a.type.tz)
-        return Call(type_, op, (coerced(a, type_), coerced(b, pa.duration(unit))))
+        return Call(type_, op, (coerce(a, type_), coerce(b, pa.duration(unit))))
     if t.is_timestamp(a.type) and t.is_timestamp(b.type) and op == "-":
-        type_, operands = unified([a, b], op)
+        type_, operands = unify([a, b], op)
         return Call(pa.duration(type_.unit), op, operands)
     if t.is_duration(a.type) and t.is_duration(b.type):
-        type_, operands = unified([a, b], op)
+        type_, operands = unify([a, b], op)
         return Call(type_, op, operands)
     if t.is_temporal(a.type) or t.is_temporal(b.type):
         raise _no_operator(op, (a, b))
@@ -252,23 +252,23 @@ def _temporal(op: str, a: Expr, b: Expr) -> Call | None:
 
 
 def _date_and_duration(op: str, date: Expr, duration: Expr) -> Call:
-    """Whole days keep a date a date; anything else makes it a timestamp."""
+    """Adding whole days to a date gives a date, adding anything else a timestamp."""
     ticks = duration.value if isinstance(duration, Literal) else None
     if isinstance(ticks, int) and ticks % _DAY == 0:
         return Call(DATE, op, (date, Cast(pa.int32(), duration, implicit=True)))
-    return Call(TIMESTAMP, op, (coerced(date, TIMESTAMP), coerced(duration, DURATION)))
+    return Call(TIMESTAMP, op, (coerce(date, TIMESTAMP), coerce(duration, DURATION)))
 
 
-def _scaled_duration(a: Expr, b: Expr) -> Call:
+def _multiply_duration(a: Expr, b: Expr) -> Call:
     duration, count = (a, b) if t.is_duration(a.type) else (b, a)
     if not t.is_integer(count.type) or t.is_uint64(count.type):
         raise _no_operator("*", (a, b))
-    operands = (duration, coerced(count, LONG)) if duration is a else (coerced(count, LONG), b)
+    operands = (duration, coerce(count, LONG)) if duration is a else (coerce(count, LONG), b)
     return Call(duration.type, "*", operands)
 
 
 def decimal_literal(value: Decimal) -> Literal:
-    """A decimal constant with just the digits it shows, as Spark types it."""
+    """A decimal constant with just the digits it is written with, as Spark types it."""
     exponent = int(value.as_tuple().exponent)
     scale = max(0, -exponent)
     digits = max(len(value.as_tuple().digits) + max(0, exponent), scale)

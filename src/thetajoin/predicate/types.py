@@ -1,4 +1,4 @@
-"""Types and their common types, as Spark 4 coerces them in ANSI mode.
+"""Arrow types under Spark's names, and how Spark 4 coerces them in ANSI mode.
 
 Arrow has types that Spark lacks. Unsigned integers widen exactly, times and durations compare with
 their own kind, and a decimal comparison that would need more than 38 digits uses Arrow's 256-bit
@@ -44,12 +44,12 @@ _NAMES = {
 _UNSIGNED_TO_SIGNED = {8: pa.int16(), 16: INT, 32: LONG}
 
 
-def canonical(type_: pa.DataType) -> pa.DataType:
+def canonical_type(type_: pa.DataType) -> pa.DataType:
     """The type a stored column is read as: one string type, no encodings, no half floats."""
     if isinstance(type_, pa.BaseExtensionType):
-        return canonical(type_.storage_type)
+        return canonical_type(type_.storage_type)
     if isinstance(type_, pa.DictionaryType | pa.RunEndEncodedType):
-        return canonical(type_.value_type)
+        return canonical_type(type_.value_type)
     if t.is_string(type_) or t.is_large_string(type_) or t.is_string_view(type_):
         return STRING
     if t.is_binary(type_) or t.is_large_binary(type_) or t.is_binary_view(type_):
@@ -129,7 +129,7 @@ def decimal_type(precision: int, scale: int) -> pa.DataType:
     return pa.decimal256(min(precision, 76), scale)
 
 
-def bounded_decimal(precision: int, scale: int) -> pa.DataType:
+def limit_precision(precision: int, scale: int) -> pa.DataType:
     """Spark's `adjustPrecisionScale`: a result of more than 38 digits gives up its last ones."""
     if precision <= MAX_DIGITS:
         return pa.decimal128(max(precision, 1), scale)
@@ -217,13 +217,13 @@ def _common_zone(a: pa.TimestampType, b: pa.TimestampType) -> str | None:
     return None if a.tz is None and b.tz is None else "UTC"
 
 
-def compared_types(a: pa.DataType, b: pa.DataType) -> tuple[pa.DataType, pa.DataType] | None:
+def comparison_types(a: pa.DataType, b: pa.DataType) -> tuple[pa.DataType, pa.DataType] | None:
     """The types both sides of a comparison are cast to, or None where Spark would refuse.
 
     They are equal, but for timestamps and durations of different units: those keep their own, for
     a cast to the finer one could overflow (the year 9999 has no nanoseconds).
 
-    >>> compared_types(pa.timestamp("s"), pa.timestamp("ns", "UTC"))
+    >>> comparison_types(pa.timestamp("s"), pa.timestamp("ns", "UTC"))
     (TimestampType(timestamp[s, tz=UTC]), TimestampType(timestamp[ns, tz=UTC]))
     """
     if t.is_date32(a) and isinstance(b, pa.TimestampType):

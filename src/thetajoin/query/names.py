@@ -9,7 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from thetajoin.errors import ConditionError, suggest
-from thetajoin.predicate.literals import number
+from thetajoin.predicate.literals import parse_number
 from thetajoin.predicate.parse import Source
 from thetajoin.predicate.signatures import MismatchError
 from thetajoin.query.frames import At, Frame, Item, at_of, is_bare, is_star, renamed
@@ -474,7 +474,7 @@ class Resolver:
                 continue
             elif _is_number(node) and len(node.name) > 40:
                 try:
-                    number(node.name)
+                    parse_number(node.name)
                 except MismatchError as problem:
                     raise self.source.error(str(problem), node, problem.hint) from None
             elif isinstance(node, exp.Column) and not is_star(node) and "at" not in node.meta:

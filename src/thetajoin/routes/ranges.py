@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thetajoin.batch.keys import INT64_MAX, INT64_MIN, Int64
-from thetajoin.kernels.boxes import boxes_of, boxes_reached
+from thetajoin.kernels.boxes import find_boxes, reach_boxes
 from thetajoin.routes.copies import Copies, UInt64, units_of
 
 Int32 = NDArray[np.int32]
@@ -66,7 +66,7 @@ class BoxTree:
         """Copies of rows of the side that is held; `hashes` are of all that a row holds."""
         axis, cuts, left, right, low, high = self._nodes
         node = np.empty(columns.shape[1], np.int32)
-        boxes_of(columns, axis, cuts, left, right, low, high, node)
+        find_boxes(columns, axis, cuts, left, right, low, high, node)
         inside = np.flatnonzero(node >= 0).astype(np.int32)
         first, number = np.array(self.first, np.int32), np.array(self.number, np.uint64)
         at = node[inside]
@@ -107,10 +107,10 @@ class BoxTree:
         count = np.zeros(rows, np.int32)
         found = np.empty(2 * rows + 64, np.int32)
         args = (low, high, axis, left, right, box_low, box_high, count)
-        total = boxes_reached(*args, found)
+        total = reach_boxes(*args, found)
         if total > found.size:
             found = np.empty(total, np.int32)
-            boxes_reached(*args, found)
+            reach_boxes(*args, found)
         found = found[:total]
         number = np.array(self.number, np.int32)[found]
         of = np.repeat(np.repeat(np.arange(rows, dtype=np.int32), count), number)

@@ -20,7 +20,7 @@ from thetajoin.ipc import schema_from_bytes, schema_to_bytes
 from thetajoin.paper_options import AUTO, PO_JOIN
 from thetajoin.planner.routing import BROADCAST, Routing
 from thetajoin.predicate import compile_condition, condition_text
-from thetajoin.predicate.render import canonical
+from thetajoin.predicate.render import canonical_text
 from thetajoin.spark.tasks import Remembered
 from thetajoin.spark.unit_rows import STATE_FORMAT
 from thetajoin.window.windows import FullHistory, window_from_dict
@@ -187,7 +187,7 @@ class UnitSpec:
 
     def _meaning(self, on: str) -> str:
         schemas = (storage_schema(self.schema(side)) for side in ("left", "right"))
-        return canonical(compile_condition(on, *schemas).expr) if on else ""
+        return canonical_text(compile_condition(on, *schemas).expr) if on else ""
 
     def schema(self, side: str) -> pa.Schema:
         """A side's Arrow schema."""

@@ -43,7 +43,7 @@ class Inners(NamedTuple):
 
 
 def inner_nodes(count: int, F: int, kept: Inners | None = None) -> Inners:
-    """Room for inner nodes of `F` children, the first of them those that there are already."""
+    """Room for inner nodes of `F` children, of which the first exist already."""
     slots = count * F
     made = Inners(
         np.empty(slots, np.int64),

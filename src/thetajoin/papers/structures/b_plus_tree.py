@@ -22,7 +22,7 @@ from thetajoin.papers.structures.structure import (
     Storage,
     Structure,
     blank,
-    filled,
+    repeat,
 )
 
 # Children of an inner node and slots of a leaf: the PIM-Tree paper's tree has nodes of 256 bytes.
@@ -119,7 +119,7 @@ class BTree(Component):
         """The leaf and position of each probe's first row; the walk ends by itself."""
         block, pos = blank(low.size), blank(low.size)
         btree.locate(order, low, tree_of, self.pool, self.leaves, block, pos)
-        return block, pos, filled(low.size, -1), filled(low.size, -1)
+        return block, pos, repeat(low.size, -1), repeat(low.size, -1)
 
     def rows(self) -> tuple[Int64, Int32]:
         """The keys and row numbers held, in key order."""

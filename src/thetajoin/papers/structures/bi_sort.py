@@ -22,8 +22,8 @@ from thetajoin.papers.structures.structure import (
     Int32,
     Storage,
     blank,
-    filled,
     one_block,
+    repeat,
 )
 from thetajoin.papers.structures.sub_windows import Sub, SubWindows
 
@@ -61,7 +61,7 @@ class Main(Component):
     def cursors(self, order: Int32, low: Int64, high: Int64) -> Cursors:
         """The records, as positions in the one block."""
         start, end = self.records(order, low, high)
-        return filled(low.size, 0), start, filled(low.size, 0), end
+        return repeat(low.size, 0), start, repeat(low.size, 0), end
 
     def _check(self) -> None:
         """Verify the order and the samples."""

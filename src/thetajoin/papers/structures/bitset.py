@@ -65,7 +65,7 @@ class Bitset(Structure):
         self, probe: Probe, arrivals: Arrivals, *, room: int, once: bool = False
     ) -> list[Iterator[Pairs]]:
         """As in the protocol, by intersecting every predicate's rows."""
-        visible = self.visible(probe, arrivals) if probe.size and self.size else None
+        visible = self.find_visible(probe, arrivals) if probe.size and self.size else None
         if visible is None:
             return []
         meet = Intersection(self.shape, self.meet)

@@ -23,8 +23,8 @@ from thetajoin.papers.structures.structure import (
     Storage,
     Structure,
     blank,
-    filled,
     one_block,
+    repeat,
 )
 
 # Entries of a directory node: 32 keys of 8 bytes, the 256 bytes of the PIM-Tree paper's nodes.
@@ -62,7 +62,7 @@ class Css(Component):
         n = low.size
         pos, end = blank(n), blank(n)
         css.spans(order, self.keys, self.directory, self.offsets, self.f_ib, low, high, pos, end)
-        return filled(n, 0), pos, filled(n, 0), end
+        return repeat(n, 0), pos, repeat(n, 0), end
 
     def nodes(self, depth: int) -> int:
         """How many nodes there are `depth` levels below the root."""
@@ -78,7 +78,7 @@ class Css(Component):
         css.partitions(order, self.directory, self.offsets, self.f_ib, depth, values, above, out)
         return out
 
-    def merged(self, keys: Int64, rid: Int32, first: int) -> Css:
+    def merge(self, keys: Int64, rid: Int32, first: int) -> Css:
         """A tree with these rows, in key order, as well, and none with a number below `first`."""
         both, numbers = np.empty(self.size + keys.size, np.int64), blank(self.size + keys.size)
         n = css.merge_sorted(self.keys, self.rid, keys, rid, first, both, numbers)
@@ -142,7 +142,7 @@ class CssTree(Structure):
             for tree, dim in zip(trees, dims, strict=True):
                 by_key = order_of(keys[dim][rows])
                 added = gather(keys[dim][rows], by_key), gather(rid[rows], by_key)
-                fresh.append(tree.merged(*added, 0))
+                fresh.append(tree.merge(*added, 0))
             done += take
             self._chain[-1] = first, int(rid[done - 1]), fresh
 
@@ -161,7 +161,7 @@ class CssTree(Structure):
         """As in the protocol; with several keys each sub-window intersects on its own."""
         if not self.multi_key:
             return super().pairs(probe, arrivals, room=room, once=once)
-        visible = self.visible(probe, arrivals)
+        visible = self.find_visible(probe, arrivals)
         if not probe.size or visible is None:
             return []
         meet = Intersection(self.shape, self._meet)

@@ -6,7 +6,7 @@ from thetajoin.papers.structures.bitset import Bitset
 
 
 class Hash(Bitset):
-    """A B+-tree for each key; each predicate's rows become a hash set, and the sets are met.
+    """A B+-tree for each key; each predicate's rows form a hash set; the sets are intersected.
 
     f_b: fan-out of the trees.
     """

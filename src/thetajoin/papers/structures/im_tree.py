@@ -70,7 +70,7 @@ class ImTree(Structure):
     def _merge(self, keys: Int64, rid: Int32) -> None:
         """Rows in key order go to T_S, which drops what has expired; T_I starts anew."""
         if rid.size:
-            self.T_S = self.T_S.merged(keys, rid, self.first)
+            self.T_S = self.T_S.merge(keys, rid, self.first)
             self.merges += 1
             self._restart()
 

@@ -16,7 +16,7 @@ from thetajoin.index.interval import Interval
 from thetajoin.index.probe import Pairs, Probe, Shape
 from thetajoin.kernels.emit import Out, Shown
 from thetajoin.papers.kernels.linked import emit_bitsets, intersect_sets
-from thetajoin.papers.structures.structure import Component, driving_key, ends
+from thetajoin.papers.structures.structure import Component, ends, find_driver
 
 # Slots that a hash set starts with, as a common library's does.
 _INITIAL = 16
@@ -35,7 +35,7 @@ class Intersection:
 
     def __init__(self, shape: Shape, kind: str) -> None:
         # The first set must be that of a predicate that is not an exclusion.
-        drive = driving_key(shape)
+        drive = find_driver(shape)
         self.dims = (drive, *(i for i in range(len(shape.dims)) if i != drive))
         self.kind = kind
         self._negate = np.array([shape.dims[i].negate for i in self.dims], np.bool_)
@@ -64,7 +64,7 @@ class Intersection:
         storages = tuple(components[dim].storage() for dim in self.dims)
         sets = tuple(cursors), tuple(lows), tuple(highs), components[0].in_order, storages
         if self.kind == "hash":
-            yield from self._hashed(sets, probe.size, visible, room, once)
+            yield from self._intersect_hashes(sets, probe.size, visible, room, once)
             return
         rows = last - first + 1
         bits, result = (np.zeros((rows + 63) // 64 + 1, np.uint64) for _ in range(2))
@@ -74,7 +74,7 @@ class Intersection:
             if n:
                 yield out.probe[:n], out.row[:n]
 
-    def _hashed(
+    def _intersect_hashes(
         self,
         sets: tuple[object, ...],
         probes: int,

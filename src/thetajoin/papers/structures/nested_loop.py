@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from thetajoin.batch.keys import Int64
-from thetajoin.index.po_join import scanned
+from thetajoin.index.po_join import scan_head
 from thetajoin.index.probe import Arrivals, Pairs, Probe, Shape
 from thetajoin.papers.structures.structure import (
     Component,
@@ -19,8 +19,8 @@ from thetajoin.papers.structures.structure import (
     Int32,
     Storage,
     Structure,
-    filled,
     one_block,
+    repeat,
 )
 
 
@@ -56,7 +56,7 @@ class Buffer(Component):
     def cursors(self, order: Int32, low: Int64, high: Int64) -> Cursors:
         """Everything, for every probe."""
         n = low.size
-        return filled(n, 0), filled(n, 0), filled(n, 0), filled(n, -1)
+        return repeat(n, 0), repeat(n, 0), repeat(n, 0), repeat(n, -1)
 
 
 class NestedLoop(Structure):
@@ -123,11 +123,11 @@ class NestedLoop(Structure):
         self, probe: Probe, arrivals: Arrivals, *, room: int, once: bool = False
     ) -> list[Iterator[Pairs]]:
         """Matches of a probe batch; O(probes x rows / SIMD width)."""
-        visible = self.visible(probe, arrivals) if probe.size and self.size else None
+        visible = self.find_visible(probe, arrivals) if probe.size and self.size else None
         if visible is None:
             return []
         keys, rid = self._keys[:, self._begin : self._end], self._rid[self._begin : self._end]
-        return [scanned(keys, rid, rid.size, self._negates, probe, visible, room=room, once=once)]
+        return [scan_head(keys, rid, rid.size, self._negates, probe, visible, room=room, once=once)]
 
     def _check(self) -> None:
         """Verify that rows are in order."""

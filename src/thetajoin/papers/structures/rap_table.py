@@ -21,7 +21,7 @@ from thetajoin.papers.structures.structure import (
     Int32,
     Storage,
     blank,
-    filled,
+    repeat,
 )
 from thetajoin.papers.structures.sub_windows import Sub, SubWindows
 
@@ -43,7 +43,7 @@ class RapPartitions(Component):
         entries = 2 * self.P
         self._begin = np.arange(entries, dtype=np.int64) * self.width
         self._count = np.zeros(entries, np.int32)
-        self._after = filled(entries, -1)
+        self._after = repeat(entries, -1)
         self._after[: self.P - 1] = np.arange(1, self.P)
         self._tail = np.arange(self.P, dtype=np.int32)
         self._used = np.array([self.P])
@@ -67,9 +67,9 @@ class RapPartitions(Component):
         """The first entry of the lowest partition and the last of the highest."""
         block, pos, last = blank(low.size), blank(low.size), blank(low.size)
         llat.rap_locate(order, self.splitters, low, high, self._tail, block, pos, last)
-        return block, pos, last, filled(low.size, -1)
+        return block, pos, last, repeat(low.size, -1)
 
-    def adjusted(self) -> Int64:
+    def adjust(self) -> Int64:
         """Splitters that would have balanced this sub-window (Algorithm 1)."""
         out = np.empty(self.P - 1, np.int64)
         llat.adjust_splitters(self.histograms, out)
@@ -133,7 +133,7 @@ class RapTable(SubWindows[RapPartitions]):
         if self._splitters is None:
             self._splitters = first_splitters(keys, self.P)
         elif self.subs:
-            self._splitters = self.subs[-1].parts[0].adjusted()
+            self._splitters = self.subs[-1].parts[0].adjust()
         return [RapPartitions(self._splitters, self.N_Sub, self._sigma)]
 
     def _add(self, sub: Sub[RapPartitions], order: Int32, keys: Int64, rid: Int32) -> None:

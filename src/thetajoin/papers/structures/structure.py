@@ -32,7 +32,7 @@ _SMALLEST_RING = 64
 
 
 class Component(ABC):
-    """A part of a structure: rows by one key in linked blocks (see `lab.kernels.linked`)."""
+    """A part of a structure: rows by one key in linked blocks (see `papers.kernels.linked`)."""
 
     in_order: ClassVar[bool] = True
     size: int
@@ -77,7 +77,7 @@ class Structure(ABC):
         # The number of the first row that `arrivals` will count; rows below `first` have expired.
         self.base = self.first = 0
         self.last = -1
-        self.drive = driving_key(shape)
+        self.drive = find_driver(shape)
         self._ring_dims: tuple[int, ...] = tuple(
             i for i in range(len(shape.dims)) if i != self.drive and not multi_key
         )
@@ -138,12 +138,12 @@ class Structure(ABC):
             self.first = first
             self._expire()
 
-    def visible(self, probe: Probe, arrivals: Arrivals) -> tuple[bool, Int64, Int64] | None:
+    def find_visible(self, probe: Probe, arrivals: Arrivals) -> tuple[bool, Int64, Int64] | None:
         """Row numbers, ends included, that each probe may see; None if none can.
 
         `arrivals` numbers the rows from `base` on; rows before `first` are never seen.
         """
-        seen = probe.visible(arrivals)
+        seen = probe.find_visible(arrivals)
         if seen is None:
             return None
         see, low, high = seen
@@ -167,7 +167,7 @@ class Structure(ABC):
         """
         if not probe.size:
             return []
-        visible = self.visible(probe, arrivals)
+        visible = self.find_visible(probe, arrivals)
         if visible is None:
             return []
         intervals = [_plain(interval) for interval in probe.intervals]
@@ -209,7 +209,7 @@ class Structure(ABC):
         assert not numbers.size or numbers.max() <= self.last
 
 
-def driving_key(shape: Shape) -> int:
+def find_driver(shape: Shape) -> int:
     """The key whose interval is looked up: the first equality, else the first ordered key."""
     if shape.run:
         return shape.run[0]
@@ -238,9 +238,9 @@ def blank(size: int) -> Int32:
 
 def one_block(keys: Int64, rid: Int32, rows: int) -> Storage:
     """All rows as one block that nothing follows."""
-    return np.zeros(1, np.int64), filled(1, rows), filled(1, -1), keys, rid
+    return np.zeros(1, np.int64), repeat(1, rows), repeat(1, -1), keys, rid
 
 
-def filled(size: int, value: int) -> Int32:
+def repeat(size: int, value: int) -> Int32:
     """The same number for every probe."""
     return np.full(size, value, np.int32)

@@ -22,7 +22,7 @@ from thetajoin.papers.structures.structure import (
     Int32,
     Storage,
     blank,
-    filled,
+    repeat,
 )
 from thetajoin.papers.structures.sub_windows import Sub, SubWindows
 
@@ -55,7 +55,7 @@ class WibLeaves(Component):
     def _entries(self, entries: int) -> None:
         new: dict[str, NDArray[Any]] = {
             "_count": np.zeros(entries, np.int32),
-            "_after": filled(entries, -1),
+            "_after": repeat(entries, -1),
             "_tail": np.arange(entries, dtype=np.int32),
             "_pure": np.ones(entries, np.int32),
             "_key": np.empty(entries * self.W, np.int64),
@@ -94,9 +94,9 @@ class WibLeaves(Component):
 
     def cursors(self, order: Int32, low: Int64, high: Int64) -> Cursors:
         """The first entry of the lowest leaf and the last of the highest."""
-        block, pos, last = blank(low.size), blank(low.size), filled(low.size, -1)
+        block, pos, last = blank(low.size), blank(low.size), repeat(low.size, -1)
         llat.wib_locate(order, low, high, self.pool, self._tail, block, pos, last)
-        return block, pos, last, filled(low.size, -1)
+        return block, pos, last, repeat(low.size, -1)
 
     @property
     def leaves(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from thetajoin.errors import OptionError
-from thetajoin.paper_options import partitioning
+from thetajoin.paper_options import find_partitioning
 from thetajoin.planner.engines import ENGINES, Engine
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class BatchOptions:
             return None
         switches = {name: getattr(self, name) for name in SWITCHES}
         given = {name: value for name, value in switches.items() if value is not None}
-        return partitioning(self.partitioning, self.p, given)
+        return find_partitioning(self.partitioning, self.p, given)
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> BatchOptions:

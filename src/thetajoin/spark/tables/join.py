@@ -26,7 +26,7 @@ from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.tables import Singles
 from thetajoin.errors import OptionError, warn_user
 from thetajoin.limits import limits
-from thetajoin.paper_options import spark_partitionings
+from thetajoin.paper_options import load_spark_partitionings
 from thetajoin.planner.cells import CellPlan, plan_cells, sample_matches, without_boxes
 from thetajoin.planner.engines import EngineChoice, has_equality
 from thetajoin.planner.zones import sights_of
@@ -120,7 +120,7 @@ class _Join:
     def run(self) -> Any:
         """The joined DataFrame."""
         if self.settings.paper is not None:
-            spark_partitionings().the_comparison(self.compiled, self.settings.partitioning)
+            load_spark_partitionings().require_comparison(self.compiled, self.settings.partitioning)
         else:
             joined = self._believed_small()
             if joined is not None:
@@ -248,10 +248,10 @@ class _Join:
 
     def _join_as_paper(self, how: Any) -> Any:
         """The join by one of the paper's partitionings."""
-        paper = spark_partitionings()
-        plan = paper.plan_named(self.compiled, self.settings.partitioning, how, self.seen)
+        paper = load_spark_partitionings()
+        plan = paper.plan_cuts(self.compiled, self.settings.partitioning, how, self.seen)
         left, right = (
-            self.inputs.tables[side].map(paper.named_router(self.spec, plan, side), BLOBS)
+            self.inputs.tables[side].map(paper.make_router(self.spec, plan, side), BLOBS)
             for side in SIDES
         )
         if self._sends_at_once:

@@ -32,7 +32,7 @@ from thetajoin.predicate.nodes import (
     Column,
     Expr,
     Literal,
-    coerced,
+    coerce,
     conjunction,
     disjunction,
 )
@@ -274,7 +274,7 @@ def _count(expr: Expr) -> Expr:
         expr = Call(pa.int32(), "unix_date", (expr,))
     elif t.is_timestamp(expr.type):
         return Call(LONG, "unix_micros", (expr,))
-    return coerced(expr, LONG)
+    return coerce(expr, LONG)
 
 
 def _place(expr: Expr, compiled: CompiledJoin) -> Expr:
