@@ -294,8 +294,8 @@ class _Binder(Binder):
                 return column_of(word, relation.schema, parts, repr(word))
         return super()._bind(node)
 
-    def unsupported(self, node: exp.Expr) -> ConditionError:
-        problem = super().unsupported(node)
+    def refuse_syntax(self, node: exp.Expr) -> ConditionError:
+        problem = super().refuse_syntax(node)
         return NotOursError(str(problem))
 
 
