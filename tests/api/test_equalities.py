@@ -161,7 +161,8 @@ def test_keys_that_share_a_hash(
 ) -> None:
     """Several equality keys are hashed to one; with few hashes most rows of a run are others'."""
     monkeypatch.setattr(
-        "thetajoin.index.sorted_rows.mixed", lambda columns: sum(c % distinct for c in columns)
+        "thetajoin.index.sorted_rows.hash_columns",
+        lambda columns: sum(c % distinct for c in columns),
     )
     random = np.random.default_rng(distinct)
     left, right = (rows_of(random, name, HUGE, 80, False) for name in ("lid", "rid"))
@@ -172,7 +173,7 @@ def test_keys_that_share_a_hash(
 @pytest.mark.parametrize("direct", [True, False])
 def test_a_probe_with_the_hash_of_other_keys(monkeypatch: pytest.MonkeyPatch, direct: bool) -> None:
     """No two sets of stored keys share a hash, so that a run is checked once for each probe."""
-    monkeypatch.setattr("thetajoin.index.sorted_rows.mixed", lambda columns: columns[0] % 2)
+    monkeypatch.setattr("thetajoin.index.sorted_rows.hash_columns", lambda columns: columns[0] % 2)
     random = np.random.default_rng(4)
     left = rows_of(random, "lid", HUGE, 80, False)
     right = rows_of(random, "rid", HUGE, 20, False)

@@ -22,9 +22,7 @@ def test_new_splitters_lie_between_a_partitions_smallest_and_largest_key() -> No
     """The paper's formula without the smallest key would put all of them below 1,000 here."""
     keys = 10**6 + np.arange(1000)
     table = filled(np.array([10**6 + 1, 10**6 + 2, 10**6 + 3]), keys)
-    assert table.adjust().tolist() == pytest.approx(
-        [10**6 + 250, 10**6 + 500, 10**6 + 750], abs=5
-    )
+    assert table.adjust().tolist() == pytest.approx([10**6 + 250, 10**6 + 500, 10**6 + 750], abs=5)
     assert filled(table.adjust(), keys).imbalance() < 0.02
 
 

@@ -25,7 +25,7 @@ def test_the_compose_file_says_what_our_broker_says(tmp_path: Path) -> None:
     assert set(service) == {"image", "ports", "environment"}
     assert service["image"] == f"apache/kafka:{VERSION}"
     assert service["ports"] == ["127.0.0.1:9092:9092"]
-    own = Broker(tmp_path, port=9092)._settings().read_text().splitlines()
+    own = Broker(tmp_path, port=9092)._write_settings().read_text().splitlines()
     wanted = dict(line.split("=", 1) for line in own)
     given = {
         name.removeprefix("KAFKA_").lower().replace("_", "."): str(value)
