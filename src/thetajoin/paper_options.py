@@ -75,5 +75,6 @@ def find_partitioning(name: str, p: Any, switches: Mapping[str, Any]) -> Partiti
 
 def load_spark_partitionings() -> Any:
     """The module that carries out the papers' partitionings on Spark."""
+    from thetajoin.papers import spark_partitionings
 
-    return load_spark_partitionings
+    return spark_partitionings
