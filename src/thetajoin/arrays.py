@@ -121,7 +121,7 @@ class _Lent:
 def _round_up(nbytes: int) -> int:
     """The size rounded up by at most an eighth, so that other arrays have it too.
 
-    >>> _rounded(1 << 20), _rounded((1 << 20) + 1) / (1 << 20)
+    >>> _round_up(1 << 20), _round_up((1 << 20) + 1) / (1 << 20)
     (1048576, 1.125)
     """
     step = 1 << (nbytes.bit_length() - 4)
@@ -149,7 +149,7 @@ def fill(size: int, value: Any, dtype: Any) -> NDArray[Any]:
 def number_rows(size: int) -> NDArray[np.int32]:
     """The positions of so many rows, from 0 on.
 
-    >>> numbered(3).tolist()
+    >>> number_rows(3).tolist()
     [0, 1, 2]
     """
     if size <= _STEP:
