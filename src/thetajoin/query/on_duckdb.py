@@ -204,6 +204,9 @@ class DuckDB:
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
+            if isinstance(error, duckdb.InternalException | duckdb.FatalException):
+                # Such an error closes its database: the next query opens another.
+                _databases.pop((os.getpid(), self._threads), None)
             for stream in self._streams:
                 if stream.failure is not None:
                     raise stream.failure from None
