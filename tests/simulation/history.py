@@ -209,16 +209,27 @@ def _on_time(join: Join, batches: Sequence[MicroBatch]) -> tuple[int, list[Push]
 
 
 def _ordered(join: Join, step: Push) -> Push:
-    """Rows that tie in a count window's order, as the units take them."""
+    """Rows that tie in a count window's order, as the units take them.
+
+    Units of totals have the columns that matter, and know ties by these alone.
+    """
     if not join.counted:
         return step
     sides = []
     alone = replace(unit_spec(join), units=1)
     for side, rows in enumerate((step.left, step.right)):
-        schema = join.case.schema
+        schema = alone.schema("right" if side else "left")
         packed = pack(side, alone, [table_of(list(rows), schema)])
         blobs = [row.column(2)[0].as_py() for row in packed]
-        sides.append(unpack_ordered(blobs, schema, "t").to_pylist())
+        full = join.case.schema
+        whole = table_of(list(rows), full).rename_columns(full.names).to_pylist()
+        ordered = []
+        for seen in unpack_ordered(blobs, schema, "t").to_pylist():
+            same = (
+                at for at, row in enumerate(whole) if repr({n: row[n] for n in seen}) == repr(seen)
+            )
+            ordered.append(whole.pop(next(same)))
+        sides.append(ordered)
     return Push(*sides)
 
 
