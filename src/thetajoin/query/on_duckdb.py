@@ -353,12 +353,18 @@ def _guarded(node: exp.Expr) -> exp.Expr:
 
 
 @cache
-def written() -> type[Dialect]:
-    """Spark's dialect without the detours it takes around what DuckDB has."""
+def written(*, qualify: bool = True) -> type[Dialect]:
+    """Spark's dialect without the detours it takes around what DuckDB has.
+
+    qualify: whether the engine knows that clause; else a query around it filters.
+    """
+    from sqlglot import transforms
     from sqlglot.dialects.spark import Spark
 
     kept: dict[Any, Callable[..., Any]] = dict(Spark.Generator.TRANSFORMS)
     kept.pop(exp.Select, None)
+    if not qualify:
+        kept[exp.Select] = transforms.preprocess([transforms.eliminate_qualify])
     # A query in WITH may name what is around it, so it stays where it is.
     parts = {"TRANSFORMS": kept, "EXPRESSIONS_WITHOUT_NESTED_CTES": set()}
     generator = type("Generator", (Spark.Generator,), parts)

@@ -14,6 +14,7 @@ from thetajoin.errors import SchemaError
 from thetajoin.query.join import Join
 from thetajoin.query.on_duckdb import written
 from thetajoin.spark.failures import plain_errors
+from thetajoin.spark.versions import minor
 
 
 class Spark:
@@ -34,7 +35,9 @@ class Spark:
 
     def table(self, tree: exp.Query, _copies: int = 1, /) -> Any:
         """A query's result, which is computed once it is asked for."""
-        text = tree.sql(dialect=written(), normalize_functions=False)
+        # Spark has QUALIFY from 4.2 on.
+        known = minor(self._session.version) >= (4, 2)
+        text = tree.sql(dialect=written(qualify=known), normalize_functions=False)
         used = {name: df for name, df in self._frames.items() if re.search(rf"\b{name}\b", text)}
         if used:  # without any, Spark takes braces as they are
             text = text.replace("{", "{{").replace("}", "}}")
