@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
 from thetajoin.engine.compiled import CompiledJoin, compile_call
-from thetajoin.engine.machine import Size, fitting
+from thetajoin.engine.machine import Size, check_room
 from thetajoin.engine.rows import take_all_in, take_in
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import SchemaError, enough_memory
@@ -48,7 +48,7 @@ def run_call(left: Any, right: Any, spec: JoinSpec) -> Any:
         copies = 1 if kind == "arrow" else 2
         advice = f"{SMALLER}, or go ahead with check_memory=False"
         large = partial(_count_if_large, spec, call.join, *batches)
-        found = fitting(found, advice, copies=copies, too_large=large)
+        found = check_room(found, advice, copies=copies, too_large=large)
     return from_table(pa.Table.from_batches(list(found), schema=call.schema), kind)
 
 

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from thetajoin.cli import display as rows
 from thetajoin.cli.display import LiveLine, Totals, fit, show_rows
-from thetajoin.cli.terminal import screen, working
+from thetajoin.cli.terminal import screen, show_work
 
 
 class Terminal(io.StringIO):
@@ -114,11 +114,11 @@ def test_a_terminal_without_letters(terminal):
 
 
 def test_what_goes_on_is_for_a_terminal(terminal, capsys):
-    with working("reading [red]\x1b") as tell:
+    with show_work("reading [red]\x1b") as tell:
         tell("joining")
     assert capsys.readouterr() == ("", "")
     file = terminal(80)
-    with working("reading") as tell:
+    with show_work("reading") as tell:
         tell("joining [red]\x1b[2J")
     assert "joining [red]\\x1b[2J" in file.getvalue()
 

@@ -19,7 +19,7 @@ from simulation.cases import END, Join, Rows, at, draw_join, millis, plain, unit
 from simulation.cluster import Cluster, MicroBatch, Settings, pack, table_of
 from simulation.totals import Totals, naive_totals, totals_of
 from simulation.world import World
-from thetajoin.limits import changed
+from thetajoin.limits import change_limits
 from thetajoin.spark.exchange import unpack_ordered
 from thetajoin.spark.unit import JoinUnit
 
@@ -95,7 +95,7 @@ def _run(
     thresholds = ("most_entries", "smallest_class", "blob_bytes", "segment_bytes")
     large = ((1, 2, 30, 500), (3, 4, 200, 1 << 20), (1, 2, 1 << 20, 5000), (64, 4096, 30, 1))
     drawn = dict(zip(thresholds, world.rng.choice(large), strict=True))
-    with world, warnings.catch_warnings(), changed(**world.rng.choice((drawn, {}))):
+    with world, warnings.catch_warnings(), change_limits(**world.rng.choice((drawn, {}))):
         warnings.simplefilter("ignore")  # of a disk that is full
         world.reuse(settings.reuse)
         unit = Totals if join.totals else JoinUnit

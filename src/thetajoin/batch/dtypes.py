@@ -60,7 +60,7 @@ def mark_of(field: pa.Field) -> dict[bytes, bytes] | None:
     return {key: found[key] for key in (_DTYPE, _CATEGORIES) if key in found} or None
 
 
-def unmarked(table: pa.Table) -> pa.Table:
+def drop_marks(table: pa.Table) -> pa.Table:
     """The table without the metadata that `mark_dtypes` put into its fields."""
     if not any(mark_of(field) for field in table.schema):
         return table

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from thetajoin.cli.demo_results import ON, brute_force, is_exact, live_numbers, plot, steady_rate
 from thetajoin.cli.generate import write_streams
-from thetajoin.cli.terminal import say, screen, working
+from thetajoin.cli.terminal import say, screen, show_work
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.jobs.files import real
@@ -96,7 +96,7 @@ class _Demo:
         """Write the streams, join them, and check the result."""
         config, java, console = self.config, self.java, self.console
         say(console, f"two streams of {config.rows:,} power readings, {config.batches} files each")
-        with working("writing them"):
+        with show_work("writing them"):
             folders = write_streams(
                 "power",
                 config.out / "streams",
@@ -108,7 +108,7 @@ class _Demo:
             )
         cores = self.cores
         say(console, f"starting Spark on {cores} cores with Java {java.version} ({java.source})")
-        with working("starting Spark"):
+        with show_work("starting Spark"):
             spark = session.local_session(
                 cores,
                 memory="2g",
@@ -128,13 +128,13 @@ class _Demo:
         self._finish(folders, version)
 
     def _settings(self) -> dict[str, str]:
-        from thetajoin.spark.versions import installed_spark, local_checkpoints
+        from thetajoin.spark.versions import local_checkpoints, read_spark_version
 
         settings = {**local_checkpoints(), **session.NARROW_ROWS}
         if self.config.kafka:
             from thetajoin.jobs.jars import jar_settings
 
-            settings |= jar_settings(["kafka"], installed_spark())
+            settings |= jar_settings(["kafka"], read_spark_version())
         return settings
 
     def _join_files(self, spark: Any, folders: list[Path]) -> None:
@@ -146,7 +146,7 @@ class _Demo:
     def _join_topics(self, spark: Any, folders: list[Path]) -> None:
         config = self.config
         with ExitStack() as running:
-            with working("starting a Kafka broker") as tell:
+            with show_work("starting a Kafka broker") as tell:
                 servers = running.enter_context(run_broker(config.servers, self.scratch))
                 # Both streams have a row at each time, so micro-batches of equal numbers match.
                 topics = Topics(servers, SCHEMA, -(-config.rows // config.batches))
@@ -155,7 +155,7 @@ class _Demo:
             say(self.console, f"two topics at {servers}, into the topic {topics.matches}")
             found = self._join(*topics.streams(spark, folders))
             self._follow(topics.writer(found, self.scratch / "checkpoint"))
-            with working("reading the result"):
+            with show_work("reading the result"):
                 topics.keep(spark, config.out / "matches")
 
     def _join(self, left: Any, right: Any) -> Any:

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from thetajoin.cli.terminal import counted, grid, literal, megabytes, say, screen, write
+from thetajoin.cli.terminal import format_count, grid, literal, megabytes, say, screen, write
 from thetajoin.jobs.results import values_of
 
 if TYPE_CHECKING:
@@ -154,16 +154,16 @@ class Totals:
 
     def line(self) -> str:
         """All of it in one line, short enough for most terminals."""
-        parts = [counted(self.batches, "batch"), f"{counted(self.rows, 'row')} in"]
+        parts = [format_count(self.batches, "batch"), f"{format_count(self.rows, 'row')} in"]
         newest = self.newest
         if newest is not None and newest.rows_per_s:
             parts[1] += f" ({newest.rows_per_s:,.0f}/s)"
         if self.late_known and newest is not None:
-            parts.append(counted(self.matches, "match"))
+            parts.append(format_count(self.matches, "match"))
             parts.append(f"state {megabytes(newest.state_bytes)}")
             parts.append(f"{self.late:,} late")
         if self.unreadable:
-            parts.append(f"{counted(self.unreadable, 'message')} unreadable")
+            parts.append(f"{format_count(self.unreadable, 'message')} unreadable")
         return "; ".join(parts)
 
 
@@ -204,9 +204,9 @@ class LiveLine:
     def refresh(self) -> None:
         """Show the totals as they are."""
         if self._live is not None:
-            self._live.update(self.drawn(), refresh=True)
+            self._live.update(self.draw(), refresh=True)
 
-    def drawn(self) -> RenderableType:
+    def draw(self) -> RenderableType:
         """What is shown."""
         seconds = time.monotonic() - self._begun
         line = self.totals.line()
@@ -257,10 +257,10 @@ class WatchView(LiveLine):
         super().add(progress)
         self._history.add(progress)
 
-    def drawn(self) -> RenderableType:
+    def draw(self) -> RenderableType:
         """All of it."""
         newest, points = self.totals.newest, self._history.points[-WIDTH:]
-        line = super().drawn()
+        line = super().draw()
         if newest is None or not points:
             return line
         last = points[-1]
@@ -289,14 +289,14 @@ def _describe_lag(point: Point) -> str:
 
 
 def _describe_state(point: Point) -> str:
-    parts = counted(point.stored, "row"), counted(point.segments, "segment")
+    parts = format_count(point.stored, "row"), format_count(point.segments, "segment")
     return f"{megabytes(point.state)}, {', '.join(parts)}"
 
 
 def _describe_busiest(point: Point, progress: JoinProgress) -> str:
     if point.busiest is None:
         return "-"
-    return f"{point.busiest:.2f} x the mean of {counted(len(progress.units), 'unit')}"
+    return f"{point.busiest:.2f} x the mean of {format_count(len(progress.units), 'unit')}"
 
 
 def units_table(progress: JoinProgress) -> RenderableType:

@@ -55,8 +55,8 @@ from thetajoin.jobs.files import (
     check_new,
     check_stream_sink,
     folder,
+    guess_format,
     input_format,
-    named_format,
     place,
     read_stdin,
 )
@@ -342,7 +342,7 @@ def _read_sink(data: Any, where: str, base: Path) -> dict[str, Any]:
         into = read_outside_sink(data, kind, where, base)
         return {"into": into, "sink_format": kind, "mode": mode, **ids}
     path = folder(data, "path", where, base)
-    form = data.get("format") or ("parquet" if path is None else named_format(path))
+    form = data.get("format") or ("parquet" if path is None else guess_format(path))
     overwrite = data.get("overwrite", False)
     return {"sink": path, "sink_format": form, "mode": mode, "overwrite": overwrite, **ids}
 

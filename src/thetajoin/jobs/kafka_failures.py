@@ -65,22 +65,22 @@ def kafka_errors(what: str, place: Place) -> Iterator[None]:
 
 def no_topic(error: BaseException) -> bool:
     """Whether Kafka says that a topic is not there; which one, it does not say."""
-    return _NO_TOPIC in told_by(error) and not _NOT_MADE.search(told_by(error))
+    return _NO_TOPIC in strip_plan(error) and not _NOT_MADE.search(strip_plan(error))
 
 
 def no_broker(error: BaseException) -> bool:
     """Whether Kafka's client has waited in vain."""
-    return _NO_BROKER.search(told_by(error)) is not None
+    return _NO_BROKER.search(strip_plan(error)) is not None
 
 
-def told_by(error: BaseException) -> str:
+def strip_plan(error: BaseException) -> str:
     """What an error says, without Spark's description of the query."""
     return str(error).partition(_PLAN)[0]
 
 
 def about(error: BaseException, places: list[Place]) -> Place:
     """Which of a job's topics an error names; the first of them if it names none."""
-    text = told_by(error)
+    text = strip_plan(error)
     if _TOO_LARGE in text:
         places = [place for place in places if isinstance(place, TopicSink)] or places
     named = [place for place in places if _is_named(text, place.topic)]
@@ -99,7 +99,7 @@ def kafka_reason(error: BaseException, place: Place) -> str:
     >>> kafka_reason(Exception(lost), TopicSource("host:9092", "orders"))
     'the broker at host:9092 refuses the login: no such user'
     """
-    text = told_by(error)
+    text = strip_plan(error)
     servers, topic = place.servers, place.topic
     lost = _LOST.search(text)
     if lost is not None:

@@ -29,7 +29,7 @@ from thetajoin.jobs.checkpoint import (
 from thetajoin.planner.routing_keys import equalities, names_of
 from thetajoin.spark.failures import reason
 from thetajoin.spark.late import filesystem
-from thetajoin.spark.stream import RECORD, accepted
+from thetajoin.spark.stream import RECORD, read_accepted
 from thetajoin.spark.unit_spec import UnitSpec
 from thetajoin.spark.versions import state_mover
 from thetajoin.window.windows import CountWindow, TimeWindow, window_from_dict
@@ -183,7 +183,7 @@ def _repartition(session: Any, path: str, partitions: int) -> None:
 
 
 def _record(path: str, identities: list[dict[str, Any]]) -> None:
-    kept = [*accepted(path)]
+    kept = [*read_accepted(path)]
     kept += [identity for identity in identities if identity not in kept]
     files, root = filesystem(path)
     with files.open_output_stream(f"{root}/{RECORD}") as file:
@@ -288,7 +288,7 @@ def _holds_all(join: JoinState, was: CompiledJoin) -> bool:
 
 def _check_condition(spec: UnitSpec, was: CompiledJoin, now: CompiledJoin) -> None:
     for side in SIDES:
-        lacking = set(now.kept(side)) - set(was.kept(side))
+        lacking = set(now.list_kept(side)) - set(was.list_kept(side))
         if lacking:
             raise SnapshotError(
                 f"the new condition needs {', '.join(sorted(lacking))} of the "

@@ -259,7 +259,7 @@ class Kept:
         self._run = ""
         self._units: dict[tuple[str, int], UnitProgress] = {}
 
-    def completed(self, progress: JoinProgress) -> JoinProgress:
+    def complete(self, progress: JoinProgress) -> JoinProgress:
         """The progress with what all units store, also those that had nothing to do."""
         if progress.run != self._run:
             self._run, self._units = progress.run, {}
@@ -356,7 +356,7 @@ class Follower:
         follows = batch == 0 if before is None else batch - before in (0, 1)
         for report in [newest] if follows else self._read_recent(newest):
             self._last = _key(report)
-            progress = self._kept.completed(read_progress(report))
+            progress = self._kept.complete(read_progress(report))
             self.batches += 1
             for on_progress, _ in self._subscribers:
                 _call(on_progress, progress)

@@ -34,7 +34,7 @@ def start_query(
     any more.
     """
     if job.into is not None:
-        writer = _checked_writer(job, found, job.into)
+        writer = _check_writer(job, found, job.into)
     else:
         writer = _file_writer(job, found, show, closed)
     if job.checkpoint is not None:
@@ -63,7 +63,7 @@ def _file_writer(
     return found.writeStream.foreachBatch(show_batch)
 
 
-def _checked_writer(job: Job, found: Any, sink: Sink) -> Any:
+def _check_writer(job: Job, found: Any, sink: Sink) -> Any:
     """A writer to a system that is no folder of files, which has to answer."""
     assert job.checkpoint is not None
     try:

@@ -114,13 +114,13 @@ def _start_session(job: Job, tell: Say) -> Any:
         from thetajoin.jobs.jars import jar_settings
         from thetajoin.jobs.lakes import store_settings, table_settings
         from thetajoin.spark.session import local_session
-        from thetajoin.spark.versions import installed_spark
+        from thetajoin.spark.versions import read_spark_version
     except ImportError as error:
         raise OptionError("a streaming job needs Spark: pip install 'thetajoin[spark]'") from error
     names = list_connectors(job)
     if names:
         tell(f"fetching what Spark needs for {', '.join(names)}, the first time only")
-    settings = jar_settings(names, installed_spark(), folder=job.jars, packages=job.packages)
+    settings = jar_settings(names, read_spark_version(), folder=job.jars, packages=job.packages)
     if "s3" in names:
         settings |= store_settings(os.environ)
     settings |= table_settings(_list_tables(job))

@@ -339,7 +339,7 @@ def sample_matches(
     return places(sight, held, batches[held], columns), counts
 
 
-def changed_error(side: Side) -> DataError:
+def change_error(side: Side) -> DataError:
     """The error for rows that were not there when the cells were planned."""
     name = "left" if side == "l" else "right"
     return DataError(
@@ -362,9 +362,9 @@ def cell_copies(
     held rows are sent that can match nothing.
     """
     if side == plan.held:
-        found = list(_held_targets(compiled, plan, rows, hashes, keep_all))
+        found = list(_place_held(compiled, plan, rows, hashes, keep_all))
     else:
-        found = list(_streamed_targets(compiled, plan, rows, hashes))
+        found = list(_place_streamed(compiled, plan, rows, hashes))
     if not found:
         return Copies.single(np.zeros(0, np.int32))
     cells = np.array([cell for cell, _ in found], np.int32)
@@ -372,7 +372,7 @@ def cell_copies(
     return Copies(np.concatenate([chosen for _, chosen in found]), np.repeat(cells, sizes))
 
 
-def _held_targets(
+def _place_held(
     compiled: CompiledJoin,
     plan: CellPlan,
     chunk: pa.RecordBatch,
@@ -389,7 +389,7 @@ def _held_targets(
     kept = np.ones(len(batch), np.bool_)
     if not keep_all:
         kept[:] = False
-        kept[rows.matching(plan.outside, 0)] = True
+        kept[rows.find_matching(plan.outside, 0)] = True
     order = order_of(group)
     ends = np.searchsorted(gather(group, order), np.arange(len(plan.groups) + 1))
     for number, start, end in zip(range(len(plan.groups)), ends[:-1], ends[1:], strict=True):
@@ -421,10 +421,10 @@ def _check_inside(
             chosen = np.flatnonzero(mask[part.rows]).astype(np.int32)
         columns = [gather(column, chosen) for column in rows.columns[at]]
         if not plan.boxes.holds(at, columns, number):
-            raise changed_error(plan.held)
+            raise change_error(plan.held)
 
 
-def _streamed_targets(
+def _place_streamed(
     compiled: CompiledJoin, plan: CellPlan, chunk: pa.RecordBatch, hashes: Hashes | None
 ) -> Targets:
     """Each other row goes past every group that it may match."""
@@ -433,15 +433,15 @@ def _streamed_targets(
     rows = ProbingRows(sights_of(compiled), side, batch)
     for at in range(len(compiled.parts)):
         if not plan.outside.holds(at, rows.columns[at], 0):
-            raise changed_error(side)
+            raise change_error(side)
     for number, dealt in enumerate(plan.groups):
-        matching = rows.matching(plan.boxes, number)
+        matching = rows.find_matching(plan.boxes, number)
         if not len(matching):
             continue
         if compiled.spec.nearest is not None:
             matching = matching[_may_be_nearest(compiled, plan, rows.batch, number, matching)]
         if plan.dropped[number]:
-            raise changed_error(side)  # its held rows are nowhere, for nothing could match them
+            raise change_error(side)  # its held rows are nowhere, for nothing could match them
         for part, chosen in _deal(matching, hashes, dealt.streamed_parts, 32):
             for other in range(dealt.held_parts):
                 cell = plan.first_cell[number] + other * dealt.streamed_parts + part

@@ -221,7 +221,7 @@ def _fit(plan: Routing, join: CompiledJoin, units: int) -> Routing:
         )
     if plan.units not in (None, units):
         raise OptionError(f"this routing was made for {plan.units} units: pass units={plan.units}")
-    single = preserved_side(join.keeps)
+    single = find_preserved(join.keeps)
     why = ""
     if plan.kind in ("hash", "contrand"):
         found = hash_keys(join)
@@ -320,7 +320,7 @@ def _why(join: CompiledJoin) -> str:
     return "; ".join(why for why in (hash_keys(join), _cells(join)) if isinstance(why, str))
 
 
-def preserved_side(how: How) -> Side | None:
+def find_preserved(how: How) -> Side | None:
     """The side of which each row must be in one place, so that it is known whether it matched."""
     if how in ("left", "semi", "anti"):
         return "l"
@@ -350,7 +350,7 @@ def _cells(join: CompiledJoin) -> Routing | str:
     if why:
         return why
     (part,) = join.parts
-    single = preserved_side(join.keeps)
+    single = find_preserved(join.keeps)
     timely = False
     for point in ("l", "r") if single is None else (single,):
         for band in bands(part, point):
@@ -395,5 +395,5 @@ def grows(join: CompiledJoin, part: Part, point: Side, dim: int) -> bool:
 
 
 def _matrix(join: CompiledJoin, units: int) -> Routing | str:
-    single = preserved_side(join.keeps)
+    single = find_preserved(join.keeps)
     return _why_no_copies(join) or Routing("matrix", grid=grid_of(units, single))

@@ -101,7 +101,7 @@ def measure(
     )
     plain = None if spec.on is None else CompiledJoin(spec, join.given["l"], join.given["r"])
     batches = {side: _batch(tables[side]) for side in SIDES}
-    kept = {side: batches[side].select(join.kept(side)) for side in SIDES}
+    kept = {side: batches[side].select(join.list_kept(side)) for side in SIDES}
     sizes: dict[Side, float] = {s: to_ipc(kept[s]).size / rows[s] for s in SIDES}
     index, share, row_s, pair_s = _time(plain, batches) if plain else (32.0, 0.0, 2e-6, 0.0)
     chosen = choose_route(join, units, routing)

@@ -98,22 +98,22 @@ class Sight:
             if kind.equal
         )
 
-    def _hashed(self, side: Side) -> list[int]:
+    def _list_hashed(self, side: Side) -> list[int]:
         return [at for at, key in enumerate(self.part.keys[side]) if key.is_bytes]
 
     def width(self, side: Side) -> int:
         """Number of columns."""
-        return len(self.part.keys[side]) + len(self._hashed(side)) + (len(self.equal) > 1)
+        return len(self.part.keys[side]) + len(self._list_hashed(side)) + (len(self.equal) > 1)
 
     def equal_column(self, side: Side, key: int) -> int:
         """The column in which equal keys are equal: the key itself, or its hash."""
-        hashed = self._hashed(side)
+        hashed = self._list_hashed(side)
         return len(self.part.keys[side]) + hashed.index(key) if key in hashed else key
 
     def columns(self, side: Side, rows: PartRows) -> list[Int64]:
         """The rows' columns."""
         columns = [_integers(key) for key in rows.keys]
-        columns += [_hashes(rows.keys[at]) for at in self._hashed(side)]
+        columns += [_hashes(rows.keys[at]) for at in self._list_hashed(side)]
         if len(self.equal) > 1:
             at = 0 if side == "l" else 1
             columns.append(
@@ -251,7 +251,7 @@ class ProbingRows:
             for sight, columns in zip(sights, self.columns, strict=True)
         ]
 
-    def matching(self, boxes: Boxes, box: int) -> NDArray[np.int32]:
+    def find_matching(self, boxes: Boxes, box: int) -> NDArray[np.int32]:
         """Rows of the batch that may match a row of the box."""
         found: Mask | None = None
         for at, part in enumerate(self.batch.parts):

@@ -62,7 +62,7 @@ class BoxTree:
         """Units in all: as many again for rows outside of all boxes."""
         return self.units * (2 if self.finite else 1)
 
-    def held(self, columns: Int64, hashes: UInt64) -> Copies:
+    def route_held(self, columns: Int64, hashes: UInt64) -> Copies:
         """Copies of rows of the side that is held; `hashes` are of all that a row holds."""
         axis, cuts, left, right, low, high = self._nodes
         node = np.empty(columns.shape[1], np.int32)
@@ -79,9 +79,9 @@ class BoxTree:
         home = nth == units_of(hashes[of], self.units)
         return Copies.concat([Copies(inside, units), Copies(of, self.units + nth, home)])
 
-    def streamed(self, low: Int64, high: Int64, hashes: UInt64) -> Copies:
+    def route_streamed(self, low: Int64, high: Int64, hashes: UInt64) -> Copies:
         """Copies of rows of the other side, by what they ask of the held one's keys."""
-        of, units = self.reached(low, high)
+        of, units = self.find_reached(low, high)
         rows = len(hashes)
         if self.finite:
             # One copy each for held rows outside of all boxes: that is where a row is counted.
@@ -100,7 +100,7 @@ class BoxTree:
         units = np.concatenate([units, units_of(hashes[alone], self.units)])
         return Copies.of(of, units, self.places)
 
-    def reached(self, low: Int64, high: Int64) -> tuple[Int32, Int32]:
+    def find_reached(self, low: Int64, high: Int64) -> tuple[Int32, Int32]:
         """Rows, and the units of all boxes that each of them reaches."""
         axis, _, left, right, box_low, box_high = self._nodes
         rows = low.shape[1]

@@ -11,9 +11,9 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from thetajoin.aggregate.spec import AggSpec, Output
-from thetajoin.aggregate.state import State, scaled
+from thetajoin.aggregate.state import State, to_decimal
 from thetajoin.predicate.nodes import Column
-from thetajoin.predicate.render import backquoted
+from thetajoin.predicate.render import backquote
 
 PAIRS = "pairs"
 
@@ -37,7 +37,7 @@ def partial_schema(spec: AggSpec) -> pa.Schema:
 def partial_batch(state: State) -> pa.RecordBatch:
     """The groups that a state shows, as such rows."""
     state.settle()
-    state = state.shown()
+    state = state.keep_shown()
     spec, schema = state.spec, partial_schema(state.spec)
     columns: list[Any] = [key.cast(schema.field(at).type) for at, key in enumerate(state.keys)]
     columns.append(pa.array(state.pairs))
@@ -69,7 +69,7 @@ def _sum(state: State, at: int, type_: pa.DataType) -> pa.Array:
         whole = pa.Array.from_buffers(type_, state.size, [None, pa.py_buffer(words)])
     else:
         values = zip(sums.integers(), none, strict=True)
-        whole = pa.array([None if n else scaled(v, type_.scale) for v, n in values], type_)
+        whole = pa.array([None if n else to_decimal(v, type_.scale) for v, n in values], type_)
     return pc.if_else(pa.array(~none), whole, pa.scalar(None, type_))
 
 
@@ -100,9 +100,9 @@ def sum_partials(spec: AggSpec) -> list[str]:
 
 def show_totals(spec: AggSpec) -> list[str]:
     """The result's columns over the merged rows, as SQL."""
-    texts = [f"g{at} AS {backquoted(group.name)}" for at, group in enumerate(spec.groups)]
+    texts = [f"g{at} AS {backquote(group.name)}" for at, group in enumerate(spec.groups)]
     for output in spec.outputs:
-        texts.append(f"{_output(output)} AS {backquoted(output.name)}")
+        texts.append(f"{_output(output)} AS {backquote(output.name)}")
     return texts
 
 

@@ -73,7 +73,7 @@ def stream_join(left: Any, right: Any, spec: JoinSpec) -> Any:
     refuse_change_feeds(left, right, compiled)
     spread = spread_over_units(left, compiled, *asked)
     output = output_schema(compiled, left, right)
-    repeated = repeated_columns(compiled, output) if both else ()
+    repeated = find_repeated(compiled, output) if both else ()
     lags = time_lags(left, right, compiled.window)
     if not both and around["late"] is not None:
         raise OptionError(
@@ -94,7 +94,7 @@ def beside_state(options: dict[str, Any], settings: StreamSettings) -> dict[str,
     migrated, late = options.pop("migrated", None), options.pop("late", settings.late)
     accepts = settings.accepts
     if migrated is not None:
-        accepts = accepted(os.fspath(migrated))
+        accepts = read_accepted(os.fspath(migrated))
         if not accepts:
             raise OptionError(
                 f"migrated={migrated!r}: no join was changed there by `thetajoin checkpoint "
@@ -103,7 +103,7 @@ def beside_state(options: dict[str, Any], settings: StreamSettings) -> dict[str,
     return {"late": None if late is None else check_place(late), "accepts": accepts}
 
 
-def accepted(path: str) -> tuple[dict[str, Any], ...]:
+def read_accepted(path: str) -> tuple[dict[str, Any], ...]:
     """The identities of joins that a migrated checkpoint's state is of; none if it is not one."""
     files, root = filesystem(path)
     place = f"{root}/{RECORD}"
@@ -190,7 +190,7 @@ def pack_side(df: Any, side: int, spec: UnitSpec) -> Any:
     return map_batches(name_by_position(df), route_to_units(side, spec), BLOBS)
 
 
-def repeated_columns(join: CompiledJoin, output: StructType) -> tuple[tuple[int, int], ...]:
+def find_repeated(join: CompiledJoin, output: StructType) -> tuple[tuple[int, int], ...]:
     """Output columns of the right side that equal one of the left side's in every pair.
 
     Of columns that are compared by `=` in an inner join only one is sent to the JVM, which needs

@@ -150,7 +150,7 @@ class Remembered(OrderedDict[Hashable, T]):
         while len(self) > self._most:
             self.popitem(last=False)
 
-    def made(self, key: Hashable, make: Callable[[], T]) -> T:
+    def get_or_make(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value of a key, made if it is missing."""
         if key not in self:
             self[key] = make()

@@ -34,7 +34,7 @@ from thetajoin.ipc import from_ipc
 from thetajoin.planner.routing import Routing
 from thetajoin.planner.routing_samples import has_one_place, route_tables
 from thetajoin.predicate.nodes import Column
-from thetajoin.predicate.render import backquoted
+from thetajoin.predicate.render import backquote
 from thetajoin.routes.copies import Copies
 from thetajoin.spark.column_condition import with_text
 from thetajoin.spark.exchange import BLOBS, VISITING, as_batch, chunks, read_blobs, send_copies
@@ -134,7 +134,7 @@ def aggregate_frames(left: Any, right: Any, spec: JoinSpec) -> Any:
     aggregates = query.aggregates
     refuse_change_feeds(left, right, query.join)
     whole = left, right
-    left, right = _needed(left, right, query)
+    left, right = _select_needed(left, right, query)
     if left.isStreaming and right.isStreaming:
         spread = spread_over_units(left, query.join, units, routing)
         partials = _add_up_streams(left, right, query, spread | around, settings)
@@ -157,7 +157,7 @@ def _add_up_nearest(left: Any, right: Any, spec: JoinSpec) -> Any:
             "stream (groupBy)"
         )
     query = _parse_query(left, right, replace(spec, options=engine_options(dict(spec.options))))
-    partials = _nearest_partials(*_needed(left, right, query), spec, query)
+    partials = _nearest_partials(*_select_needed(left, right, query), spec, query)
     return merge_partials(partials, query.aggregates)
 
 
@@ -172,10 +172,10 @@ def _parse_query(left: Any, right: Any, spec: JoinSpec) -> TotalsJoin:
     return query
 
 
-def _needed(left: Any, right: Any, query: TotalsJoin) -> tuple[Any, Any]:
+def _select_needed(left: Any, right: Any, query: TotalsJoin) -> tuple[Any, Any]:
     """Both inputs with the columns that matter."""
     both = (left, query.left_schema), (right, query.right_schema)
-    chosen = [df.select(*map(backquoted, schema.names)) for df, schema in both]
+    chosen = [df.select(*map(backquote, schema.names)) for df, schema in both]
     return chosen[0], chosen[1]
 
 
@@ -310,7 +310,7 @@ def add_up_cell(query: TotalsJoin) -> Task:
     def totals(asked: TotalsJoin, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
         return partial_batch(asked.aggregator().run(left, right))
 
-    def found(home: dict[Side, pa.RecordBatch], visiting: dict[Side, pa.RecordBatch]) -> Any:
+    def add_up(home: dict[Side, pa.RecordBatch], visiting: dict[Side, pa.RecordBatch]) -> Any:
         if query.spec.self_join:
             yield totals(query, home["l"], home["l"])
             yield totals(inner, visiting["l"], visiting["r"])
@@ -334,7 +334,7 @@ def add_up_cell(query: TotalsJoin) -> Task:
         rows = {side: _rows(of, "l" if side % 2 == 0 else "r", query) for side, of in blobs.items()}
         home: dict[Side, pa.RecordBatch] = {"l": rows[0], "r": rows[1]}
         visiting: dict[Side, pa.RecordBatch] = {"l": rows[VISITING], "r": rows[VISITING + 1]}
-        for batch in found(home, visiting):
+        for batch in add_up(home, visiting):
             if batch.num_rows:
                 yield batch
 

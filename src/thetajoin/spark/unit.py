@@ -28,7 +28,7 @@ from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.state import Counters, JoinState
 from thetajoin.engine.step import Step
-from thetajoin.engine.store import Store, fitting_rows, next_merge
+from thetajoin.engine.store import Store, count_fitting, next_merge
 from thetajoin.errors import ResourceError
 from thetajoin.index.probe import Arrivals
 from thetajoin.limits import limits
@@ -111,7 +111,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         timerValues: Any,
     ) -> Iterator[pd.DataFrame]:
         """New blobs of both sides: join, store, and give out the matches."""
-        yield from self._guarded_step(UNIT_OF[key[0]], _blobs_of(rows), timerValues)
+        yield from self._guard_step(UNIT_OF[key[0]], _blobs_of(rows), timerValues)
 
     def handleExpiredTimer(
         self,
@@ -120,9 +120,9 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         expiredTimerInfo: Any,
     ) -> Iterator[pd.DataFrame]:
         """The watermark has moved in a micro-batch that has no rows."""
-        yield from self._guarded_step(UNIT_OF[key[0]], _blobs_of(()), timerValues)
+        yield from self._guard_step(UNIT_OF[key[0]], _blobs_of(()), timerValues)
 
-    def _guarded_step(
+    def _guard_step(
         self, unit: int, blobs: dict[int, list[bytes]], timers: Any
     ) -> Iterator[pd.DataFrame]:
         """A step; a state store that is gone is an error of ours, where Spark says "EOFError"."""
@@ -304,7 +304,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             raise loaded.failure
         kept = []
         for entry in loaded.entries:
-            if state.expired(entry.side, entry.end, entry.newest):
+            if state.has_expired(entry.side, entry.end, entry.newest):
                 self._rows.removeKey(entry.key)
             else:
                 kept.append(entry)
@@ -338,7 +338,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 continue
             store = loaded.state.stores[side]
             size = sum(entry.size for entry in mine)
-            most = fitting_rows(limits.blob_bytes, sum(entry.rows for entry in mine), size)
+            most = count_fitting(limits.blob_bytes, sum(entry.rows for entry in mine), size)
             due = partial(next_merge, bounded=store.config.bounded, largest=most)
             while (found := due([entry.rows for entry in mine])) is not None:
                 parts = mine[found[0] : found[1]]
@@ -368,7 +368,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             store = loaded.state.stores[side]
             if store.config.preserved:
                 mine = [entry for entry in loaded.entries if entry.side == side]
-                parts = [store.settled_of(entry.first, entry.end) for entry in mine]
+                parts = [store.read_marks(entry.first, entry.end) for entry in mine]
                 packed[at] = np.packbits(np.concatenate(parts)).tobytes() if parts else b""
         if any(p is not None for p in packed):
             self._marks.update(tuple(packed))
@@ -393,7 +393,7 @@ def _in_a_row(store: Store, entries: list[Entry]) -> bool:
     Entries go when their newest row does, in any order, and a segment keeps the rows of one that is
     gone until it goes itself. Marks are kept for all rows between an entry's first and its last.
     """
-    marks = store.settled_of(entries[0].first, entries[-1].end)
+    marks = store.read_marks(entries[0].first, entries[-1].end)
     return len(marks) == sum(entry.rows for entry in entries)
 
 

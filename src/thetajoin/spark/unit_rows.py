@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from thetajoin.engine.block import Block
 from thetajoin.engine.parts import Side
-from thetajoin.engine.store import fitting_rows
+from thetajoin.engine.store import count_fitting
 from thetajoin.errors import SnapshotError
 from thetajoin.index.probe import Arrivals
 from thetajoin.ipc import batch_from_ipc, to_ipc
@@ -123,7 +123,7 @@ def read_description(text: str, unit: int) -> dict[str, Any]:
 def entries_of(block: Block, side: Side) -> Iterator[tuple[Entry, bytes]]:
     """A block's rows as blobs of bounded size, each with its entry."""
     table, numbers = block.table, block.arrivals
-    most = fitting_rows(limits.blob_bytes, block.rows, int(table.nbytes))
+    most = count_fitting(limits.blob_bytes, block.rows, int(table.nbytes))
     for start in range(0, block.rows, most):
         rows = min(most, block.rows - start)
         times = None if block.times is None else block.times[start : start + rows]
@@ -135,12 +135,12 @@ def entry_of(
     side: Side, table: pa.RecordBatch, numbers: Arrivals, newest: int | None
 ) -> tuple[Entry, bytes]:
     """Rows as one blob, and its entry."""
-    blob = packed_rows(table, numbers)
+    blob = pack_rows(table, numbers)
     ends = numbers.first, table.num_rows, newest, len(blob), numbers.last
     return Entry(side, *ends, zlib.crc32(blob)), blob
 
 
-def packed_rows(table: pa.RecordBatch, numbers: Arrivals) -> bytes:
+def pack_rows(table: pa.RecordBatch, numbers: Arrivals) -> bytes:
     """Rows and their arrival numbers as bytes."""
     if not numbers.is_dense:
         table = table.replace_schema_metadata({ARRIVALS: numbers.bits()})
@@ -149,7 +149,7 @@ def packed_rows(table: pa.RecordBatch, numbers: Arrivals) -> bytes:
 
 
 def rows_from(blob: bytes, first: int, schema: pa.Schema) -> tuple[pa.RecordBatch, Arrivals]:
-    """What `packed_rows` was given, with the first row's arrival number and the side's schema."""
+    """What `pack_rows` was given, with the first row's arrival number and the side's schema."""
     table = batch_from_ipc(blob)
     bits = (table.schema.metadata or {}).get(ARRIVALS)
     dense = Arrivals.dense(first, table.num_rows)

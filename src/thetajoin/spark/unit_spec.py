@@ -38,7 +38,7 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def _saved(identity: dict[str, Any], what: str) -> Any:
+def _read_saved(identity: dict[str, Any], what: str) -> Any:
     """What a saved identity says; one without a routing is from before there were others."""
     return identity.get(what, "broadcast") if what == "routing" else identity.get(what)
 
@@ -125,7 +125,7 @@ class UnitSpec:
         if saved == self.identity or saved in self.accepts:
             return
         for what in self.differences(saved):
-            was, now = _saved(saved, what), self.identity[what]
+            was, now = _read_saved(saved, what), self.identity[what]
             if what == "number of units":
                 raise SnapshotError(
                     f"thetajoin: the checkpoint's number of units is {was} and the join's is "
@@ -147,7 +147,7 @@ class UnitSpec:
         """What differs between this join and a saved identity."""
         different = []
         for what, now in self.identity.items():
-            was = _saved(saved, what)
+            was = _read_saved(saved, what)
             if was == now or self._same(what, was, now):
                 continue
             if what != "routing" or not self._goes_on(was):
@@ -205,7 +205,7 @@ class UnitSpec:
 
     def state(self, unit: int) -> JoinState:
         """An empty join with this unit's share: of all that it is sent, or of all rows."""
-        join = compiled_of(self)
+        join = get_compiled(self)
         share = Share() if self.routing.meets else Share.of(join.keeps, unit, self.units)
         return join.new_state(replace(share, stores=unit >= self.older_places))
 
@@ -224,6 +224,6 @@ class StreamSettings:
     planned: list[UnitSpec] = field(default_factory=list)
 
 
-def compiled_of(spec: UnitSpec) -> CompiledJoin:
+def get_compiled(spec: UnitSpec) -> CompiledJoin:
     """The compiled join, once for each worker process."""
-    return _COMPILED.made(spec.label, spec.compile)
+    return _COMPILED.get_or_make(spec.label, spec.compile)

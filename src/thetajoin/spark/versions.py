@@ -14,7 +14,7 @@ from thetajoin.spark.unit_keys import keys_of
 SPARKS = ("4.0", "4.1", "4.2", "4.3")  # what all tests of thetajoin have passed with
 
 
-def installed_spark() -> str:
+def read_spark_version() -> str:
     """The version of the PySpark that is installed."""
     try:
         return metadata.version("pyspark")
@@ -48,7 +48,7 @@ def repartition_by_number(frame: Any, count: int, column: str) -> Any:
     """
     from pyspark.sql import functions as F
 
-    if minor(installed_spark()) >= (4, 1):
+    if minor(read_spark_version()) >= (4, 1):
         return frame.repartitionById(count, F.col(column))
     keys = ",".join(map(str, keys_of(count)))
     return frame.repartition(count, F.expr(f"element_at(array({keys}), {column} + 1)"))
@@ -74,6 +74,6 @@ def local_checkpoints() -> dict[str, str]:
     own library is missing: about 0.3 s a micro-batch.
     """
     package = "org.apache.spark.sql.execution.streaming."
-    moved = "checkpointing." if minor(installed_spark()) >= (4, 1) else ""
+    moved = "checkpointing." if minor(read_spark_version()) >= (4, 1) else ""
     manager = f"{package}{moved}FileSystemBasedCheckpointFileManager"
     return {"spark.sql.streaming.checkpointFileManagerClass": manager}

@@ -22,7 +22,7 @@ from thetajoin.limits import limits
 from thetajoin.spark.exchange import as_batch, chunks, to_blobs
 from thetajoin.spark.partials import partial_batch
 from thetajoin.spark.tasks import Remembered, Task, map_batches, name_by_position
-from thetajoin.spark.unit_spec import UnitSpec, compiled_of
+from thetajoin.spark.unit_spec import UnitSpec, get_compiled
 
 # What a closure may hold; and through Connect, whose messages may have 128 MiB.
 SMALL = 1 << 18
@@ -93,7 +93,7 @@ def probe_table(
     """
 
     def index() -> Probe:
-        compiled = compiled_of(spec)
+        compiled = get_compiled(spec)
         rows = whole.batch(compiled.given[OTHER[streaming]])
         run = compiled.put_beside(streaming, rows).run
         if shown is None:
@@ -106,23 +106,23 @@ def probe_table(
 
 def _probe(label: str, index: Callable[[], Probe], schema: pa.Schema) -> Task:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        probe = _built(label, index)
+        probe = _index_once(label, index)
         for chunk in chunks(batches, schema, PROBE_ROWS):
             yield from probe(chunk)
 
     return run
 
 
-def _built(label: str, index: Callable[[], Probe]) -> Probe:
+def _index_once(label: str, index: Callable[[], Probe]) -> Probe:
     # A function of this module's, which a task finds by its name: its memory is the worker's own.
-    found: Probe = _BUILT.made(label, index)
+    found: Probe = _BUILT.get_or_make(label, index)
     return found
 
 
 def join_stream(df: Any, table: Any, spec: UnitSpec, streaming: Side, output: Any) -> Any:
     """Join the stream `df` with the DataFrame `table`, which is read once, now."""
     schema = spec.schema("right" if streaming == "l" else "left")
-    compiled_of(spec).put_beside(streaming, empty_batch(schema))  # refuses what cannot be done
+    get_compiled(spec).put_beside(streaming, empty_batch(schema))  # refuses what cannot be done
     task = probe_table(spec, streaming, _read_now(table, schema), None)
     return map_batches(name_by_position(df), task, output)
 

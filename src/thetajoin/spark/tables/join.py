@@ -122,7 +122,7 @@ class _Join:
         if self.settings.paper is not None:
             load_spark_partitionings().require_comparison(self.compiled, self.settings.partitioning)
         else:
-            joined = self._believed_small()
+            joined = self._try_small_side()
             if joined is not None:
                 return joined
         rows = {side: self.seen[side].rows for side in SIDES}
@@ -157,7 +157,7 @@ class _Join:
             return []
         return [side for side in SIDES if not preserves(how, side)]
 
-    def _believed_small(self) -> Any | None:
+    def _try_small_side(self) -> Any | None:
         """The join with a side that Spark believes to be small; no table is looked at before.
 
         None where there is no such side, or Spark was wrong.
@@ -183,7 +183,7 @@ class _Join:
         spec = self.spec
         if self.compiled.near_key is None:
             spec = replace(spec, join=replace(spec.join, how=how), label=f"{spec.label}-{how}")
-        shown = self.inputs.shown(self.compiled)
+        shown = self.inputs.find_shown(self.compiled)
         task = probe_table(spec, OTHER[small], whole, shown)
         return self.inputs.tables[OTHER[small]].map(task, self.output)
 
@@ -240,7 +240,7 @@ class _Join:
             sent = inputs.tables[sides[0]].map(task, BLOBS)
             routed = sent if routed is None else routed.union(sent)
         job = CellJob(
-            plan.held, pairs, singles, inputs.shown(self.compiled), inputs.apart(self.compiled)
+            plan.held, pairs, singles, inputs.find_shown(self.compiled), inputs.apart(self.compiled)
         )
         if self._sends_at_once:
             self._warn_of_large_cells(plan.cells, self._largest(plan))

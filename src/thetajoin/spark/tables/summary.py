@@ -21,7 +21,7 @@ from thetajoin.planner.zones import ProbingRows, Zones, sights_of, summarise
 from thetajoin.spark.exchange import as_batch, chunks, sample_rows
 from thetajoin.spark.tables.table import Table
 from thetajoin.spark.tasks import make_schema
-from thetajoin.spark.unit_spec import UnitSpec, compiled_of
+from thetajoin.spark.unit_spec import UnitSpec, get_compiled
 
 DRAWN = 4096
 # First rows cost more each than drawn ones, which come in an Arrow table.
@@ -54,7 +54,7 @@ def draw_both(tables: Mapping[Side, Table], compiled: CompiledJoin) -> Drawn:
     drawn = Drawn({}, {})
     for side, table in tables.items():
         schema = compiled.schemas[side]
-        names = compiled.needed(side)
+        names = compiled.list_needed(side)
         positions = [schema.names.index(name) for name in names]
         columns = pa.schema([schema.field(name) for name in names])
         found = draw(table, positions, columns, _SEEDS[side])
@@ -110,7 +110,9 @@ def look(tables: dict[Side, Table], compiled: CompiledJoin, spec: UnitSpec) -> d
     """Summarise the sides in one Spark job."""
     jobs = None
     for side, table in tables.items():
-        positions = [compiled.schemas[side].names.index(name) for name in compiled.needed(side)]
+        positions = [
+            compiled.schemas[side].names.index(name) for name in compiled.list_needed(side)
+        ]
         job = table.map(_summarise(spec, side), SUMMARY, positions)
         jobs = job if jobs is None else jobs.union(job)
     assert jobs is not None
@@ -139,7 +141,7 @@ def summarise_drawn(drawn: Drawn, compiled: CompiledJoin) -> dict[Side, Summary]
     for side, batch in batches.items():
         if len(batch) and len(batches[OTHER[side]]):
             around = found[OTHER[side]].zones.boxes.all()
-            able = len(ProbingRows(sights, side, batch).matching(around, 0))
+            able = len(ProbingRows(sights, side, batch).find_matching(around, 0))
             if able < WORTH_ALL * len(batch.parts[0]):
                 return None
     return found
@@ -148,9 +150,9 @@ def summarise_drawn(drawn: Drawn, compiled: CompiledJoin) -> dict[Side, Summary]
 def _summarise(
     spec: UnitSpec, side: Side
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def summarised(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        compiled = compiled_of(spec)
-        names = compiled.needed(side)
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        compiled = get_compiled(spec)
+        names = compiled.list_needed(side)
         schema = pa.schema([compiled.schemas[side].field(name) for name in names])
         for chunk in chunks(batches, schema, SUMMARY_ROWS):
             zones = summarise(
@@ -165,7 +167,7 @@ def _summarise(
             ]
             yield pa.RecordBatch.from_arrays(columns, ["side", "total", "zones", "sample"])
 
-    return summarised
+    return run
 
 
 def _merge(rows: list[Any], compiled: CompiledJoin, side: Side) -> Summary:
@@ -180,7 +182,7 @@ def _merge(rows: list[Any], compiled: CompiledJoin, side: Side) -> Summary:
         share = max(1, round(SAMPLE * row.total / total))
         kept = np.linspace(0, sample.num_rows - 1, min(share, sample.num_rows)).astype(np.int64)
         samples.append(sample.take(pa.array(kept)))
-    names = compiled.needed(side)
+    names = compiled.list_needed(side)
     schema = pa.schema([compiled.schemas[side].field(name) for name in names])
     sample = concat_batches(samples) if samples else empty_batch(schema)
     return Summary(Zones.from_matrix(np.concatenate(matrices, axis=1), widths), sample)

@@ -20,7 +20,7 @@ from thetajoin.spark.row_order import number_rows
 from thetajoin.spark.stream import arrow_schema
 from thetajoin.spark.tasks import Task, map_batches, name_by_position
 from thetajoin.spark.whole import Sent, collect, send_whole, sendable_bytes
-from thetajoin.window.many_inputs import carried, hidden, sees
+from thetajoin.window.many_inputs import hide_name, list_numbers, sees
 from thetajoin.window.windows import CountWindow, FullHistory
 
 # What Spark adds to the widths of a row's columns.
@@ -48,7 +48,7 @@ class Table:
     @cached_property
     def bytes(self) -> float:
         """How large Spark thinks it is; infinite where it has no idea."""
-        return estimated_bytes(self.frame)[0]
+        return estimate_bytes(self.frame)[0]
 
     @property
     def believed_rows(self) -> float:
@@ -59,7 +59,7 @@ class Table:
     @staticmethod
     def look_up_bytes(*tables: Table) -> None:
         """Ask Spark for the sizes of several tables at once, which costs about what one does."""
-        sizes = estimated_bytes(*(table.frame for table in tables))
+        sizes = estimate_bytes(*(table.frame for table in tables))
         for table, size in zip(tables, sizes, strict=True):
             table.__dict__["bytes"] = size
 
@@ -76,7 +76,7 @@ class Table:
         return map_batches(frame, task, schema)
 
 
-def estimated_bytes(*frames: Any) -> list[float]:
+def estimate_bytes(*frames: Any) -> list[float]:
     """How large Spark expects DataFrames to be; infinite where it does not know.
 
     Only `EXPLAIN COST` says so publicly, in a text for people. Two frames are explained as the
@@ -89,7 +89,7 @@ def estimated_bytes(*frames: Any) -> list[float]:
     told = _explain("SELECT * FROM {one} CROSS JOIN {two}", one=one, two=two)
     sides = [line for line in told[1:] if line.startswith((":- ", "+- "))]
     if len(sides) != 2:  # not planned as a join, as of a table known to be empty
-        return [size for frame in frames for size in estimated_bytes(frame)]
+        return [size for frame in frames for size in estimate_bytes(frame)]
     return [_bytes(line) for line in sides]
 
 
@@ -122,7 +122,7 @@ class Inputs:
     is_self_join: bool
     added: frozenset[str]
 
-    def shown(self, compiled: CompiledJoin) -> tuple[int, ...] | None:
+    def find_shown(self, compiled: CompiledJoin) -> tuple[int, ...] | None:
         """Positions of the output columns that are the user's."""
         names = compiled.layout.schema.names
         shown = tuple(at for at, name in enumerate(names) if name not in self.added)
@@ -133,7 +133,7 @@ class Inputs:
         if not self.is_self_join:
             return None
         names = compiled.layout.schema.names
-        return names.index(hidden("l", "row")), names.index(hidden("r", "row"))
+        return names.index(hide_name("l", "row")), names.index(hide_name("r", "row"))
 
 
 def prepare(given: Mapping[Side, Table], compiled: CompiledJoin) -> Inputs:
@@ -152,17 +152,17 @@ def prepare(given: Mapping[Side, Table], compiled: CompiledJoin) -> Inputs:
         frames = {side: table.given for side, table in tables.items()}
         made = number_rows(frames, order, window)  # type: ignore[arg-type]
         tables = {side: Table(df) for side, df in made.items()}  # type: ignore[misc]
-        numbers = {"l": carried(0, 2), "r": carried(1, 2)}
+        numbers = {"l": list_numbers(0, 2), "r": list_numbers(1, 2)}
         if self_join:
             numbers["l"] = numbers["r"] = [*numbers["l"], *numbers["r"]]
-        x, y = (f"{side}.{hidden(side, '{}')}" for side in schemas)
+        x, y = (f"{side}.{hide_name(side, '{}')}" for side in schemas)
         on = f"({on}) AND {sees(x, y, (0, 1))}"
         window = FullHistory()
     added = set()
     for side, names in numbers.items():
         for name in [*names, "row"] if self_join else names:
-            schemas[side] = schemas[side].append(pa.field(hidden(side, name), pa.int64()))
-            added.add(hidden(side, name))
+            schemas[side] = schemas[side].append(pa.field(hide_name(side, name), pa.int64()))
+            added.add(hide_name(side, name))
     if self_join:
         tables["r"] = tables["l"]
     changed = replace(spec, on=on, window=window, order_by=None, self_join=False)
