@@ -244,14 +244,15 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
     import thetajoin as tj
     from benchmarks.empty_unit import EmptyUnit, instead
     from benchmarks.spark_stream import BATCH, WINDOW, Streams, join_streams, run_in_turns, spark_on
-    from thetajoin.spark import totals
+    from thetajoin.spark import stream
+    from thetajoin.spark.unit import JoinUnit
 
     window, rows = int(WINDOW * scale), int(BATCH * scale)
     streams = Streams(spark_on(threads), rows, window, 10_000.0 * scale)
 
     def aggregated(unit: Any) -> Any:
         left, right = (streams.side(seed).selectExpr("*", "id % 1000 AS g") for seed in (1, 2))
-        with instead(totals, "TotalsUnit", unit):
+        with instead(stream, "JoinUnit", unit):
             return tj.join_agg(
                 left,
                 right,
@@ -264,7 +265,7 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
             )
 
     queries = {
-        "aggregate": lambda: aggregated(totals.TotalsUnit),
+        "aggregate": lambda: aggregated(JoinUnit),
         "empty": lambda: aggregated(EmptyUnit),
         "empty, one phase": lambda: join_streams(streams, window, "empty"),
     }

@@ -1,7 +1,8 @@
-"""Partial aggregates as rows that Spark itself can add up, and the columns that come of it."""
+"""Partial totals as rows that Spark itself can add up, and the columns that come of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,37 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
+from thetajoin.aggregate.run import Aggregator
 from thetajoin.aggregate.spec import AggSpec, Output
 from thetajoin.aggregate.state import State, to_decimal
+from thetajoin.engine.compiled import CompiledJoin
+from thetajoin.engine.state import JoinState
+from thetajoin.engine.step import Share, Step
 from thetajoin.predicate.nodes import Column
 from thetajoin.predicate.render import backquote
 
 PAIRS = "pairs"
+
+
+class PartialState(JoinState):
+    """A unit's rows, whose matches it gives out added up: Spark adds those of all units."""
+
+    def __init__(self, join: CompiledJoin, aggregates: AggSpec, share: Share) -> None:
+        super().__init__(join, share)
+        self._aggregates = aggregates
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the partial totals."""
+        return partial_schema(self._aggregates)
+
+    def carry_out(self, step: Step) -> Iterator[pa.RecordBatch]:
+        """The partial totals of a step's matches; its rows are stored."""
+        totals = Aggregator(self.join, self._aggregates).totals(step)
+        self.commit(step, pairs=int(totals.pairs.sum()))
+        batch = partial_batch(totals)
+        if batch.num_rows:
+            yield batch
 
 
 def partial_schema(spec: AggSpec) -> pa.Schema:

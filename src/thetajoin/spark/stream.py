@@ -85,7 +85,7 @@ def stream_join(left: Any, right: Any, spec: JoinSpec) -> Any:
         stream, table = (left, right) if left.isStreaming else (right, left)
         return join_stream(stream, table, units, "l" if left.isStreaming else "r", output)
     settings.planned.append(units)
-    joined = in_units(left, right, units, JoinUnit(units), output)
+    joined = in_units(left, right, units, output)
     return _finish(joined, output, units, left, compiled)
 
 
@@ -170,7 +170,7 @@ def compile_join(spec: JoinSpec, left: Any, right: Any) -> CompiledJoin:
     return compile_schemas(spec, arrow_schema(left), arrow_schema(right))
 
 
-def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: StructType) -> Any:
+def in_units(left: Any, right: Any, spec: UnitSpec, output: StructType) -> Any:
     """The output of the units of a join of two streams, their numbers included."""
     require_rocksdb(left.sparkSession)
     if spec.late is not None:
@@ -181,7 +181,10 @@ def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: Stru
         rows = rows.union(pack_side(right, 1, spec))
     timed = isinstance(spec.join.window, TimeWindow)
     return rows.groupBy("unit").transformWithStateInPandas(
-        UnitProcessor(unit), inside(output, spec), "Append", "EventTime" if timed else "None"
+        UnitProcessor(JoinUnit(spec)),
+        inside(output, spec),
+        "Append",
+        "EventTime" if timed else "None",
     )
 
 

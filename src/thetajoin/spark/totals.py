@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from pyspark.sql.types import StructType
 
 from thetajoin.aggregate.columns import DENSE
 from thetajoin.aggregate.rows import row_totals, total_pairs
-from thetajoin.aggregate.run import Aggregator
 from thetajoin.aggregate.spec import AggSpec, parse_aggregates
 from thetajoin.aggregate.state import State, merge
 from thetajoin.aggregate.totals import TotalsJoin
@@ -27,8 +25,6 @@ from thetajoin.batch.tables import contiguous
 from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.rows import cast_for_storage, storage_schema
 from thetajoin.engine.spec import JoinSpec
-from thetajoin.engine.state import JoinState
-from thetajoin.engine.step import Step
 from thetajoin.errors import OptionError
 from thetajoin.ipc import from_ipc
 from thetajoin.planner.routing import Routing
@@ -51,7 +47,6 @@ from thetajoin.spark.meaning import (
 )
 from thetajoin.spark.partials import (
     partial_batch,
-    partial_schema,
     show_totals,
     spark_schema,
     sum_partials,
@@ -74,7 +69,7 @@ from thetajoin.spark.tables.join import batch_join
 from thetajoin.spark.tables.summary import draw_both
 from thetajoin.spark.tables.table import Table
 from thetajoin.spark.tasks import Task, map_batches, name_by_position, parallelism
-from thetajoin.spark.unit import METRICS, JoinUnit
+from thetajoin.spark.unit import METRICS
 from thetajoin.spark.unit_spec import StreamSettings, UnitSpec
 from thetajoin.spark.versions import repartition_by_number
 from thetajoin.spark.whole import add_up_stream
@@ -90,25 +85,6 @@ TOO_LARGE = (
 TIES = pa.schema([("__thetajoin_tie_0", pa.int64()), ("__thetajoin_tie_1", pa.int64())])
 # States of single batches that are kept until they are merged.
 MOST_STATES = 32
-
-
-class TotalsUnit(JoinUnit):
-    """Joins as its base does, but gives out partial aggregates in place of matches."""
-
-    @cached_property
-    def _aggregates(self) -> AggSpec:
-        spec = self._spec
-        return TotalsJoin(spec.join, spec.schema("left"), spec.schema("right")).aggregates
-
-    def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
-        totals = Aggregator(state.join, self._aggregates).totals(step)
-        state.commit(step, pairs=int(totals.pairs.sum()))
-        batch = partial_batch(totals)
-        if batch.num_rows:
-            yield batch
-
-    def _schema(self) -> pa.Schema | None:
-        return partial_schema(self._aggregates)
 
 
 def aggregate_frames(left: Any, right: Any, spec: JoinSpec) -> Any:
@@ -194,7 +170,7 @@ def _add_up_streams(
     )
     settings.planned.append(spec)
     output = spark_schema(query.aggregates, left, right)
-    totals = in_units(left, right, spec, TotalsUnit(spec), output)
+    totals = in_units(left, right, spec, output)
     return observe_units(totals).drop(METRICS).toDF(*output.names)
 
 

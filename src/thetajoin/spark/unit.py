@@ -27,7 +27,6 @@ from thetajoin.engine.block import Block, concat_batches
 from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.state import Counters, JoinState
-from thetajoin.engine.step import Step
 from thetajoin.engine.store import Store, count_fitting, next_merge
 from thetajoin.errors import ResourceError
 from thetajoin.index.probe import Arrivals
@@ -162,7 +161,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             writer = threading.Thread(target=self._write_rows, args=(loaded, step.blocks))
             writer.start()
             try:
-                for batch in coalesce(self._output(state, step)):
+                for batch in coalesce(state.carry_out(step)):
                     yield self._frame(batch)
             finally:
                 writer.join()
@@ -199,24 +198,14 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         others = [rows for rows in others if rows.num_rows]
         return concat_batches([home, *others]) if others else home, home.num_rows
 
-    def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
-        """The output of the new rows, which are stored once it has been read to the end."""
-        return state.carry_out(step)
-
-    def _schema(self) -> pa.Schema | None:
-        """The columns of the output, unless they are the join's own."""
-        return None
-
     def _frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
         """Output rows, without what Spark can repeat by itself."""
         return to_frame(batch, [at for at, _ in self._spec.repeated])
 
     def _metrics_frame(self, state: JoinState, numbers: dict[str, Any]) -> pd.DataFrame:
         """One row that carries the unit's numbers of this micro-batch."""
-        given = self._schema()
-        schema = state.join.layout.schema if given is None else given
-        columns = [pa.nulls(1, field.type) for field in schema]
-        row = self._frame(pa.RecordBatch.from_arrays(columns, schema=schema))
+        columns = [pa.nulls(1, field.type) for field in state.schema]
+        row = self._frame(pa.RecordBatch.from_arrays(columns, schema=state.schema))
         row[METRICS] = ArrowColumn(pa.array([json.dumps(numbers)], pa.string()))
         return row
 

@@ -6,7 +6,7 @@ import json
 import uuid
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,7 +25,11 @@ from thetajoin.spark.tasks import Remembered
 from thetajoin.spark.unit_rows import STATE_FORMAT
 from thetajoin.window.windows import FullHistory, window_from_dict
 
+if TYPE_CHECKING:
+    from thetajoin.aggregate.spec import AggSpec
+
 _COMPILED: Remembered[CompiledJoin] = Remembered(8)
+_AGGREGATES: Remembered[AggSpec] = Remembered(8)
 
 
 def _columns(schema: pa.Schema) -> str:
@@ -207,7 +211,18 @@ class UnitSpec:
         """An empty join with this unit's share: of all that it is sent, or of all rows."""
         join = get_compiled(self)
         share = Share() if self.routing.meets else Share.of(join.keeps, unit, self.units)
-        return join.new_state(replace(share, stores=unit >= self.older_places))
+        share = replace(share, stores=unit >= self.older_places)
+        if self.join.aggs is None:
+            return join.new_state(share)
+        from thetajoin.spark.partials import PartialState
+
+        return PartialState(join, _AGGREGATES.get_or_make(self.label, self.parse_aggregates), share)
+
+    def parse_aggregates(self) -> AggSpec:
+        """The totals that are asked for."""
+        from thetajoin.aggregate.totals import TotalsJoin
+
+        return TotalsJoin(self.join, self.schema("left"), self.schema("right")).aggregates
 
 
 @dataclass(frozen=True)
