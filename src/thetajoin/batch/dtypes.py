@@ -66,8 +66,8 @@ def drop_marks(table: pa.Table) -> pa.Table:
         return table
     fields = []
     for field in table.schema:
-        left = {k: v for k, v in (field.metadata or {}).items() if k not in (_DTYPE, _CATEGORIES)}
-        fields.append(field.with_metadata(left) if left else field.remove_metadata())
+        kept = {k: v for k, v in (field.metadata or {}).items() if k not in (_DTYPE, _CATEGORIES)}
+        fields.append(field.with_metadata(kept) if kept else field.remove_metadata())
     return table.cast(pa.schema(fields, table.schema.metadata))
 
 

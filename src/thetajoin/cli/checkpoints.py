@@ -17,7 +17,7 @@ from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.jobs.job_file import Job, read_job
 
 if TYPE_CHECKING:
-    from thetajoin.jobs.checkpoint import Checkpoint, JoinState
+    from thetajoin.jobs.checkpoint import Checkpoint, SavedJoin
     from thetajoin.spark.unit_spec import UnitSpec
 
 MOST_LINES = 20  # of what is wrong with a checkpoint
@@ -83,7 +83,7 @@ def _describe(found: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _describe_join(join: JoinState) -> dict[str, Any]:
+def _describe_join(join: SavedJoin) -> dict[str, Any]:
     identity = join.identity
     written = [unit.description.get("written_by") for unit in join.units]
     late = [unit.description["counters"]["late_rows"] for unit in join.units]

@@ -131,8 +131,8 @@ def _to_texts(column: pa.ChunkedArray) -> list[str]:
 
 
 @dataclass
-class Totals:
-    """What a stream has done so far."""
+class RunTotals:
+    """What a stream has done in this run."""
 
     batches: int = 0
     rows: int = 0
@@ -171,7 +171,7 @@ class LiveLine:
     """The totals on a terminal's last line; nothing in a pipe."""
 
     def __init__(self, out: Console, *, silent: bool = False) -> None:
-        self.totals = Totals()
+        self.totals = RunTotals()
         self._begun = time.monotonic()
         # Rows that are printed to the same terminal go above the line.
         console = out if out.is_terminal else screen(errors=True)

@@ -51,7 +51,7 @@ class UnitState:
 
 
 @dataclass(frozen=True)
-class JoinState:
+class SavedJoin:
     """A join's state: which operator of the query it is, and its units."""
 
     operator: int
@@ -81,7 +81,7 @@ class Checkpoint:
     committed: int
     committed_at: datetime | None
     watermark_ms: int | None
-    joins: list[JoinState]
+    joins: list[SavedJoin]
 
 
 def _list_numbered(files: fs.FileSystem, folder: str) -> dict[int, fs.FileInfo]:
@@ -135,7 +135,7 @@ def read_checkpoint(session: Any, path: str) -> Checkpoint:
     begun, done, when, mark = read_log(path)
     try:
         joins = [
-            JoinState(operator, partitions, _read_units(session, path, operator))
+            SavedJoin(operator, partitions, _read_units(session, path, operator))
             for operator, partitions in sorted(_find_operators(session, path).items())
         ]
     except SnapshotError:
@@ -196,7 +196,7 @@ def find_faults(session: Any, found: Checkpoint) -> list[str]:
     return [line for join in found.joins for line in _find_faults_of(session, found.path, join)]
 
 
-def _find_faults_of(session: Any, path: str, join: JoinState) -> Iterator[str]:
+def _find_faults_of(session: Any, path: str, join: SavedJoin) -> Iterator[str]:
     yield from _find_absent(join)
     try:
         blobs = _look_at_blobs(session, path, join.operator)
@@ -215,7 +215,7 @@ def _find_faults_of(session: Any, path: str, join: JoinState) -> Iterator[str]:
         yield from _check_marks(unit, marked.get(unit.unit))
 
 
-def _find_absent(join: JoinState) -> Iterator[str]:
+def _find_absent(join: SavedJoin) -> Iterator[str]:
     """Units that have no state, though all are called in every micro-batch."""
     routing = Routing.from_value(join.identity.get("routing", "broadcast"))
     there = {unit.unit for unit in join.units}

@@ -20,7 +20,7 @@ from thetajoin.engine.step import Share
 from thetajoin.errors import OptionError, SnapshotError
 from thetajoin.jobs.checkpoint import (
     Checkpoint,
-    JoinState,
+    SavedJoin,
     find_faults,
     read_checkpoint,
     read_log,
@@ -216,7 +216,7 @@ def _find_changes(
 
 
 def _check_change(
-    join: JoinState, saved: dict[str, Any], spec: UnitSpec, different: list[str]
+    join: SavedJoin, saved: dict[str, Any], spec: UnitSpec, different: list[str]
 ) -> None:
     """Refuse a change after which the rows held would not be those the join needs."""
     fixed = [what for what in different if what not in ("condition", "window")]
@@ -242,7 +242,7 @@ def _check_change(
 
 
 def _check_window(
-    join: JoinState, saved: dict[str, Any], was: CompiledJoin, now: CompiledJoin
+    join: SavedJoin, saved: dict[str, Any], was: CompiledJoin, now: CompiledJoin
 ) -> None:
     old, new = window_from_dict(saved["window"]), now.window
     alike = type(old) is type(new)
@@ -270,7 +270,7 @@ def _check_window(
         )
 
 
-def _holds_all(join: JoinState, was: CompiledJoin) -> bool:
+def _holds_all(join: SavedJoin, was: CompiledJoin) -> bool:
     """Whether no row has left the window yet, matched or not."""
     if any(unit.description["counters"]["unmatched"] for unit in join.units):
         return False

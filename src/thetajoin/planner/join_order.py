@@ -98,9 +98,9 @@ def order_joins(
     rows = 1.0 if estimate is None else float(max(1, estimate.rows[joined[0]]))
     steps = []
     while len(joined) < len(names):
-        left = [name for name in names if name not in joined]
-        near = [n for n in left if any(frozenset((n, j)) in edges for j in joined)]
-        name = min(near or left, key=lambda n, j=joined, r=rows: size(j, n, r))  # type: ignore[misc]
+        others = [name for name in names if name not in joined]
+        near = [n for n in others if any(frozenset((n, j)) in edges for j in joined)]
+        name = min(near or others, key=lambda n, j=joined, r=rows: size(j, n, r))  # type: ignore[misc]
         there = {*joined, name}
         usable = tuple(
             part
