@@ -28,9 +28,15 @@ from thetajoin.errors import OptionError, SnapshotError
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from spark.one_unit import make_spec
-from thetajoin.jobs.checkpoint import SavedJoin, UnitState, check_goes_on, read_checkpoint
-from thetajoin.jobs.migrate import _check_change, migrate
-from thetajoin.spark.unit_rows import Entry
+from thetajoin.jobs.checkpoint import (
+    SavedJoin,
+    UnitState,
+    _check_change,
+    check_goes_on,
+    migrate,
+    read_checkpoint,
+)
+from thetajoin.spark.unit_spec import Entry
 from thetajoin.spark.versions import minor
 
 ON = "l.a < r.b AND l.c >= r.d"

@@ -529,8 +529,7 @@ def test_whose_nearest_match_costs_less(spark: Any) -> None:
 
 
 def test_drawn_rows_stand_for_the_table(spark: Any) -> None:
-    from thetajoin.spark.tables.summary import draw
-    from thetajoin.spark.tables.table import Table
+    from thetajoin.spark.tables.table import Table, draw
 
     ids = spark.range(0, 60_000, 1, 7).selectExpr("id AS x", "id % 3 AS y")
     schema = pa.schema({"x": pa.int64()})

@@ -41,7 +41,7 @@ from thetajoin.planner.routing import choose_route
 from thetajoin.spark import unit as unit_module
 from thetajoin.spark.unit import JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
-from thetajoin.spark.unit_rows import ARRIVALS, Entry, pack_rows, rows_from
+from thetajoin.spark.unit_spec import ARRIVALS, Entry, pack_rows, rows_from
 
 pytestmark = pytest.mark.usefixtures("local_dir")
 

@@ -168,8 +168,7 @@ def verify(path: str, job: Path | None) -> int:
 def migrate(old: str, new: str, job: Path | None, partitions: int | None) -> None:
     """Copy a checkpoint, changed."""
     require_spark()
-    from thetajoin.jobs.checkpoint import read_log
-    from thetajoin.jobs.migrate import migrate
+    from thetajoin.jobs.checkpoint import migrate, read_log
 
     read_log(old)
     with show_work("copying the state"):

@@ -173,8 +173,7 @@ def _open_table_stream(session: Any, job: Job, name: str, source: TableStream, n
 
 
 def _open_topic(session: Any, job: Job, name: str, source: TopicSource, note: Say) -> Any:
-    from thetajoin.jobs.kafka import check_broker, read_topic
-    from thetajoin.jobs.kafka_failures import kafka_errors
+    from thetajoin.jobs.kafka import check_broker, kafka_errors, read_topic
 
     check_broker(session, source)
     with kafka_errors(f"source {name!r}", source):
@@ -229,8 +228,7 @@ def _schema_file(checkpoint: Path) -> Path:
 
 def explain_failure(failure: BaseException, job: Job, session: Any) -> str:
     """Why a query has failed, in one line, without secrets."""
-    from thetajoin.jobs.kafka import find_missing
-    from thetajoin.jobs.kafka_failures import about, kafka_reason, no_topic
+    from thetajoin.jobs.kafka import about, find_missing, kafka_reason, no_topic
     from thetajoin.spark.failures import reason
 
     streams = [table for table in _list_tables(job) if isinstance(table, TableStream)]

@@ -23,7 +23,7 @@ from thetajoin.planner.cells import change_error
 from thetajoin.planner.zones import Boxes, ProbingRows, sights_of
 from thetajoin.predicate import Comparison
 from thetajoin.spark.exchange import chunks, send
-from thetajoin.spark.tables.summary import Summary
+from thetajoin.spark.tables.table import Summary
 from thetajoin.spark.unit_spec import UnitSpec, get_compiled
 
 Floats = NDArray[np.float64]

@@ -35,8 +35,7 @@ from thetajoin.planner.routing_keys import (
     names_of,
 )
 from thetajoin.predicate.render import canonical_text
-from thetajoin.routes.copies import Grid, KeyCells, grid_of
-from thetajoin.routes.ranges import BoxTree
+from thetajoin.routes.copies import BoxTree, Grid, KeyCells, grid_of
 from thetajoin.window.windows import CountWindow
 
 Kind = Literal["hash", "contrand", "cells", "ranges", "matrix", "broadcast"]

@@ -26,6 +26,7 @@ from thetajoin.index.interval import Interval
 from thetajoin.planner.zones import Facet, Sight
 from thetajoin.predicate.nodes import Call, Cast, Expr, Literal
 from thetajoin.routes.copies import (
+    BoxTree,
     Copies,
     Grid,
     Int32,
@@ -37,7 +38,6 @@ from thetajoin.routes.copies import (
     units_of_points,
 )
 from thetajoin.routes.fingerprint import fingerprints
-from thetajoin.routes.ranges import BoxTree
 
 Mask = NDArray[np.bool_]
 # Places of a part's keys: of the left row and of the right one, which must be equal.

@@ -28,8 +28,7 @@ from thetajoin.planner.routing import (
     meaning_of,
 )
 from thetajoin.planner.routing_keys import bands, equalities, find_bounded, take_asked, take_held
-from thetajoin.routes.copies import Grid, grid_of, hashes_of, pairs_of
-from thetajoin.routes.ranges import cut_boxes
+from thetajoin.routes.copies import Grid, cut_boxes, grid_of, hashes_of, pairs_of
 from thetajoin.window.windows import CountWindow
 
 # Of intervals, so many are at most as long as what cells are made for.

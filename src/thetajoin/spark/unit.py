@@ -37,9 +37,10 @@ from thetajoin.spark.late import write_late
 from thetajoin.spark.processor import States
 from thetajoin.spark.tasks import Remembered, set_aside
 from thetajoin.spark.unit_keys import UNIT_OF
-from thetajoin.spark.unit_rows import (
+from thetajoin.spark.unit_spec import (
     BlobInfo,
     Entry,
+    UnitSpec,
     damage_error,
     entries_of,
     entry_of,
@@ -47,7 +48,6 @@ from thetajoin.spark.unit_rows import (
     rows_from,
     versions,
 )
-from thetajoin.spark.unit_spec import UnitSpec
 from thetajoin.window.windows import TimeWindow
 
 METRICS = "__thetajoin_metrics"

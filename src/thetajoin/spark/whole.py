@@ -13,14 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.engine.block import empty_batch
 from thetajoin.engine.parts import OTHER, Side
 from thetajoin.errors import DataError
 from thetajoin.ipc import batches_from_ipc
 from thetajoin.limits import limits
 from thetajoin.spark.exchange import as_batch, chunks, to_blobs
-from thetajoin.spark.partials import partial_batch
 from thetajoin.spark.tasks import Remembered, Task, map_batches, name_by_position
 from thetajoin.spark.unit_spec import UnitSpec, get_compiled
 
@@ -101,10 +99,12 @@ def probe_table(
         return lambda rows: (found.select(list(shown)) for found in run(rows))
 
     schema = spec.schema("left" if streaming == "l" else "right")
-    return _probe(spec.label, index, schema)
+    return probe_with(spec.label, index, schema)
 
 
-def _probe(label: str, index: Callable[[], Probe], schema: pa.Schema) -> Task:
+def probe_with(label: str, index: Callable[[], Probe], schema: pa.Schema) -> Task:
+    """A task whose batches probe what is indexed once in each worker, by the label of its join."""
+
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         probe = _index_once(label, index)
         for chunk in chunks(batches, schema, PROBE_ROWS):
@@ -123,33 +123,11 @@ def join_stream(df: Any, table: Any, spec: UnitSpec, streaming: Side, output: An
     """Join the stream `df` with the DataFrame `table`, which is read once, now."""
     schema = spec.schema("right" if streaming == "l" else "left")
     get_compiled(spec).put_beside(streaming, empty_batch(schema))  # refuses what cannot be done
-    task = probe_table(spec, streaming, _read_now(table, schema), None)
+    task = probe_table(spec, streaming, read_now(table, schema), None)
     return map_batches(name_by_position(df), task, output)
 
 
-def add_up_stream(
-    df: Any, table: Any, query: TotalsJoin, streaming: Side, output: Any, label: str
-) -> Any:
-    """Partial aggregates of each batch of the stream `df` with `table`, which is read once, now."""
-    schemas = query.left_schema, query.right_schema
-    mine, other = schemas if streaming == "l" else schemas[::-1]
-    query.put_beside(streaming, empty_batch(other))
-    sent = _read_now(table, other)
-
-    def index() -> Probe:
-        beside = query.put_beside(streaming, sent.batch(other))
-
-        def probe(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-            totals = partial_batch(beside.add_up(rows))
-            if totals.num_rows:
-                yield totals
-
-        return probe
-
-    return map_batches(name_by_position(df), _probe(label, index, mine), output)
-
-
-def _read_now(table: Any, schema: pa.Schema) -> Sent:
+def read_now(table: Any, schema: pa.Schema) -> Sent:
     """A table's rows, or an error if they are too many for every worker to hold."""
     most = sendable_bytes(table.sparkSession, limits.static_bytes)
     rows = collect(table, most)

@@ -36,8 +36,16 @@ from thetajoin.spark.stream import compile_join, output_schema
 from thetajoin.spark.tables.cell import COUNTS, CellJob, join_cell
 from thetajoin.spark.tables.engine import BatchOptions, choose
 from thetajoin.spark.tables.native import NativeNearest, native_join, native_nearest
-from thetajoin.spark.tables.summary import Drawn, Summary, draw_both, look, summarise_drawn
-from thetajoin.spark.tables.table import Inputs, Table, prepare
+from thetajoin.spark.tables.table import (
+    Drawn,
+    Inputs,
+    Summary,
+    Table,
+    draw_both,
+    look,
+    prepare,
+    summarise_drawn,
+)
 from thetajoin.spark.tasks import map_batches, parallelism
 from thetajoin.spark.unit_spec import UnitSpec
 from thetajoin.spark.versions import repartition_by_number
