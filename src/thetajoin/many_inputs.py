@@ -18,7 +18,7 @@ from thetajoin.engine.rows import Ordering, take_all_in
 from thetajoin.engine.spec import check_window
 from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.planner.join_order import Estimate, JoinStep, order_joins, qualify
-from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
+from thetajoin.planner.plan import sample_of
 from thetajoin.predicate.condition import conjuncts
 from thetajoin.window.many_inputs import (
     between,
@@ -162,7 +162,7 @@ class _Tables:
     def estimate(self) -> Estimate:
         """Rows and samples of the tables."""
         rows = {name: batch.num_rows for name, batch in self.batches.items()}
-        return Estimate(rows, {n: sample_of(b, SAMPLE_ROWS) for n, b in self.batches.items()})
+        return Estimate(rows, {n: sample_of(b) for n, b in self.batches.items()})
 
     def input(self, name: str) -> pa.Table:
         """One input as a step takes it."""

@@ -155,7 +155,7 @@ class _Demo:
             with show_work("starting a Kafka broker") as tell:
                 servers = running.enter_context(run_broker(config.servers, self.scratch))
                 # Both streams have a row at each time, so micro-batches of equal numbers match.
-                topics = Topics(servers, SCHEMA, -(-config.rows // config.batches))
+                topics = Topics(servers, -(-config.rows // config.batches))
                 tell("sending the streams to their topics")
                 topics.publish(spark, folders)
             say(self.console, f"two topics at {servers}, into the topic {topics.matches}")
@@ -328,9 +328,8 @@ def run_broker(servers: str | None, folder: Path) -> Iterator[str]:
 class Topics:
     """The demo's topics at a broker, with names that no other demo has."""
 
-    def __init__(self, servers: str, schema: str, most: int) -> None:
+    def __init__(self, servers: str, most: int) -> None:
         self.servers = servers
-        self._schema = schema
         self._most = most
         self._name = f"thetajoin-demo-{uuid.uuid4().hex[:8]}"
 
@@ -361,10 +360,8 @@ class Topics:
 
         found = []
         for folder in folders:
-            source = TopicSource(
-                self.servers, self._topic(folder), schema=self._schema, most=self._most
-            )
-            found.append(read_topic(spark, folder.name, source, source.schema))
+            source = TopicSource(self.servers, self._topic(folder), schema=SCHEMA, most=self._most)
+            found.append(read_topic(spark, folder.name, source, SCHEMA))
         return found
 
     def writer(self, found: Any, checkpoint: Path) -> Any:
@@ -439,13 +436,13 @@ def steady_rate(seen: list[JoinProgress]) -> float:
     return median([p.rows_per_s for p in seen[1:] or seen])
 
 
-def window_start(seen: np.ndarray, size: int, slide: int = 1) -> np.ndarray:
+def window_start(seen: np.ndarray, size: int) -> np.ndarray:
     """The first index a row sees when the other side has had `seen` rows.
 
     >>> window_start(np.array([0, 3, 4, 5]), 3).tolist()
     [0, 0, 1, 2]
     """
-    return np.asarray(slide * -(-np.maximum(0, seen - size) // slide))
+    return np.asarray(np.maximum(0, seen - size))
 
 
 def visible(left_ts: np.ndarray, right_ts: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -337,12 +336,7 @@ class Follower:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def look(self) -> None:

@@ -17,7 +17,8 @@ from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.jobs.files import read_table
 from thetajoin.jobs.job_file import CheckedQuery, Job, SourceSpec, spark_format
-from thetajoin.jobs.systems import TableSink, TableSource, TableStream, TopicSink, TopicSource
+from thetajoin.jobs.systems import Table, TableSource, TableStream, TopicSink, TopicSource
+from thetajoin.predicate.render import backquote
 from thetajoin.query.run import compile_query
 from thetajoin.secrets import redact
 from thetajoin.window.windows import length_in
@@ -102,11 +103,10 @@ def list_topics(job: Job) -> list[TopicSource | TopicSink]:
     return [place for place in places if isinstance(place, TopicSource | TopicSink)]
 
 
-def _list_tables(job: Job) -> list[TableSource | TableStream | TableSink]:
+def _list_tables(job: Job) -> list[Any]:
     """The Delta and Iceberg tables of a job."""
-    kinds = TableSource | TableStream | TableSink
     places = [*(source.outside for source in job.sources.values()), job.into]
-    return [place for place in places if isinstance(place, kinds)]
+    return [place for place in places if isinstance(place, Table)]
 
 
 def _start_session(job: Job, tell: Say) -> Any:
@@ -169,7 +169,7 @@ def _open_table_stream(session: Any, job: Job, name: str, source: TableStream, n
         if start is not None:
             _keep(job, began_at, start)
     stream = lakes.read_table_stream(session, source, start)
-    return stream.select(*(f"`{column.replace('`', '``')}`" for column in began.names))
+    return stream.select(*map(backquote, began.names))
 
 
 def _open_topic(session: Any, job: Job, name: str, source: TopicSource, note: Say) -> Any:

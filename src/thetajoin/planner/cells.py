@@ -226,7 +226,8 @@ def _split(
     slices: _Slices, tasks: int, preserved: bool, most_held: int
 ) -> tuple[list[tuple[int, int]], list[Group]]:
     """Groups of neighbouring slices, such that the dearest of about `tasks` cells costs least."""
-    whole = _group(slices, 0, len(slices.held))
+    met, held = slices.meets.any(axis=0), float(slices.held.sum())
+    whole = Group(held, float(slices.weights[met].sum()), float(slices.pairs.sum()))
     low, high = whole.cost / tasks / 4, max(whole.cost, 1.0)
     best = _greedy(slices, high, preserved, most_held)
     assert best is not None
@@ -238,12 +239,6 @@ def _split(
         else:
             low = middle
     return best
-
-
-def _group(slices: _Slices, start: int, end: int) -> Group:
-    met = slices.meets[start:end].any(axis=0)
-    held, pairs = slices.held[start:end].sum(), slices.pairs[start:end].sum()
-    return Group(float(held), float(slices.weights[met].sum()), float(pairs))
 
 
 def _greedy(

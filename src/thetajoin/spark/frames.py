@@ -25,7 +25,7 @@ from thetajoin.errors import WindowError
 from thetajoin.ipc import batches_from_ipc, schema_from_bytes, schema_to_bytes, to_ipc
 from thetajoin.planner.engines import EngineChoice
 from thetajoin.planner.join_order import Estimate
-from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
+from thetajoin.planner.plan import sample_of
 from thetajoin.predicate.render import backquote
 from thetajoin.spark.column_condition import with_text
 from thetajoin.spark.exchange import chunks, sample_rows
@@ -197,7 +197,7 @@ class ManyFrames:
             rows[name] = sum(row.total for row in own)
             taken = [batch for row in own for batch in batches_from_ipc(row.sample)]
             whole = concat_batches(taken) if taken else empty_batch(schema)
-            samples[name] = sample_of(whole, SAMPLE_ROWS)
+            samples[name] = sample_of(whole)
         return Estimate(rows, samples)
 
     def number(self, window: CountWindow, orders: dict[str, str] | None) -> None:

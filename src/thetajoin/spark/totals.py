@@ -71,7 +71,7 @@ from thetajoin.spark.tables.table import Table, draw_both
 from thetajoin.spark.tasks import Task, map_batches, name_by_position, parallelism
 from thetajoin.spark.unit import METRICS
 from thetajoin.spark.unit_spec import StreamSettings, UnitSpec
-from thetajoin.spark.versions import repartition_by_number
+from thetajoin.spark.versions import repartition_by_unit
 from thetajoin.spark.whole import Probe, probe_with, read_now
 from thetajoin.window.windows import CountWindow
 
@@ -248,7 +248,7 @@ def add_up_tables(whole: tuple[Any, Any], query: TotalsJoin, units: Any) -> Any:
     roles: tuple[tuple[Side, ...], ...] = (SIDES,) if query.spec.self_join else (("l",), ("r",))
     sent = [tables[r[0]].map(send_to_cells(query, routing, units, r), BLOBS) for r in roles]
     cells = routing.tasks(query.join, units)
-    placed = repartition_by_number(sent[0].union(sent[-1]) if sent[1:] else sent[0], cells, "unit")
+    placed = repartition_by_unit(sent[0].union(sent[-1]) if sent[1:] else sent[0], cells)
     return map_batches(placed, add_up_cell(query), spark_schema(query.aggregates, *whole))
 
 

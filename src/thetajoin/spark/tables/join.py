@@ -48,7 +48,7 @@ from thetajoin.spark.tables.table import (
 )
 from thetajoin.spark.tasks import map_batches, parallelism
 from thetajoin.spark.unit_spec import UnitSpec
-from thetajoin.spark.versions import repartition_by_number
+from thetajoin.spark.versions import repartition_by_unit
 from thetajoin.spark.whole import Sent, probe_table
 
 # A side believed to be no larger is taken whole without looking at it first.
@@ -269,7 +269,7 @@ class _Join:
 
     def _join_cells(self, routed: Any, cells: int, job: CellJob) -> Any:
         """Bring each cell's rows together and join them."""
-        placed = repartition_by_number(routed, cells, "unit")
+        placed = repartition_by_unit(routed, cells)
         side = F.col("side")
         ordered = placed.sortWithinPartitions(side.asc() if job.held == "l" else side.desc())
         if self.settings.observe is None:

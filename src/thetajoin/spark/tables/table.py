@@ -239,11 +239,11 @@ def draw(
     return as_batch(found.drop_columns(["u"]), schema), rows
 
 
-def first_keys(table: Table, side: Side, keys: Sequence[str], most: int = FIRST) -> Int64:
+def first_keys(table: Table, side: Side, keys: Sequence[str]) -> Int64:
     """Hashes of the keys of a table's first rows that have all of them; little is read for them."""
     known = " AND ".join(f"({key}) IS NOT NULL" for key in keys)
     with_keys = table.frame.alias(side).where(known)
-    hashes = with_keys.selectExpr(f"xxhash64({', '.join(keys)})").limit(most)
+    hashes = with_keys.selectExpr(f"xxhash64({', '.join(keys)})").limit(FIRST)
     return np.array([row[0] for row in hashes.collect()], np.int64)
 
 
