@@ -52,8 +52,8 @@ _STRANGER = "PKIX path"
 _CLIENT = re.compile(r"Received fatal alert: (?:bad_certificate|certificate_required)")
 # Kafka calls truststores so too.
 _STORE = re.compile(r"Failed to load (?:PEM )?SSL keystore (.+?)(?: of type (\w+))?$", re.M)
-# Nobody's, as a password must not be sent in the clear. A broker refuses it at once, also one
-# without users, and a refusal shows that it has understood.
+# No real user's, because a password must not be sent in the clear. A broker refuses it at once, one
+# without users too, and a refusal shows that it has understood.
 _NOBODY = {
     "kafka.sasl.mechanism": "PLAIN",
     "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "

@@ -1,7 +1,7 @@
 """The numbers of a streaming join, micro-batch by micro-batch.
 
 A joined DataFrame carries an observed metric with a line of JSON from each unit. `read_progress`
-turns Spark's progress report into a `JoinProgress`. `Follower` tells of every micro-batch of one
+turns Spark's progress report into a `JoinProgress`. `Follower` reports every micro-batch of one
 query; `ProgressListener` does so for all queries of a session, and costs more.
 """
 
@@ -277,7 +277,7 @@ class Kept:
 
 
 class Follower:
-    """Tells subscribers of every micro-batch of a query, in order, and of its end.
+    """Reports every micro-batch of a query to subscribers, in order, and then its end.
 
     ```
     with Follower(query, print):

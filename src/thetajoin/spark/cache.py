@@ -40,7 +40,7 @@ KEPT = 2
 # Seconds for which another worker's files are waited for, and between looks.
 PATIENCE_S, LOOK_S = 10.0, 0.005
 PREFIX = "thetajoin-"
-# Folders that could not be written: each is told once by a process, not in every micro-batch.
+# Folders that could not be written: a process warns of each once, not in every micro-batch.
 _TOLD: set[Path] = set()
 
 

@@ -46,7 +46,7 @@ CHUNK_ROWS = 1 << 18
 CHUNK_BYTES = 64 << 20
 # Bits of a row's number that count rows within a task.
 TASK_BITS = 40
-# Copies a row up to which all are made at once, and then cut into the units' parts.
+# With no more copies a row than this, all are made at once, and then cut into the units' parts.
 FEW_COPIES = 2
 
 Message = tuple[int, int, pa.RecordBatch]

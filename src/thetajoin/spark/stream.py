@@ -48,7 +48,7 @@ WATERMARK = "spark.watermarkDelayMs"
 LAG = "thetajoin.lagMicros"
 # In a migrated checkpoint: the identities of joins that its state is of.
 RECORD = "thetajoin-migrated.json"
-# A column that tells, whose feed it is, and how to keep the rows that are new.
+# The column that gives a change feed away, whose feed it is, and how to keep its new rows only.
 FEEDS = (
     ("_change_type", "Delta's or Iceberg's", ".where(\"_change_type = 'insert'\")"),
     ("__op", "Debezium's", ".where(\"__op IN ('c', 'r')\")"),
@@ -90,7 +90,7 @@ def stream_join(left: Any, right: Any, spec: JoinSpec) -> Any:
 
 
 def beside_state(options: dict[str, Any], settings: StreamSettings) -> dict[str, Any]:
-    """Take what is said about late rows and migrated state, as fields of a `UnitSpec`."""
+    """Take the options about late rows and migrated state, as fields of a `UnitSpec`."""
     migrated, late = options.pop("migrated", None), options.pop("late", settings.late)
     accepts = settings.accepts
     if migrated is not None:

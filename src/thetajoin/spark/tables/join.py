@@ -53,7 +53,7 @@ from thetajoin.spark.whole import Sent, probe_table
 
 # A side believed to be no larger is taken whole without looking at it first.
 BROADCAST_BYTES = 16 << 20
-# How often more cells are tried for that.
+# How often a plan is made again with more cells, where one would be sent too much at once.
 REPLANS = 3
 
 

@@ -54,7 +54,7 @@ SUMMARY_ROWS = 1 << 20
 # Sampled rows that each task sends, and rows of a side that estimates are made from.
 TASK_SAMPLE = 1024
 SAMPLE = 4096
-# Where fewer of the rows than this share can match by where they lie, leaving them out pays.
+# If a smaller share of the rows lies where they can match, it pays to leave the others out.
 WORTH_ALL = 0.8
 
 
