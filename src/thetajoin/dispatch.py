@@ -120,25 +120,17 @@ def explain_call(left: Any, right: Any, spec: JoinSpec) -> Plan | AggPlan:
     """How `run_call` would go about a join or its totals."""
     from thetajoin.aggregate.totals import TotalsJoin
     from thetajoin.planner.plan import make_plan, plan_aggregates
-    from thetajoin.planner.routing import DEFAULT_UNITS, explain_route
+    from thetajoin.planner.routing import explain_route
 
-    streaming, engine, options = False, None, dict(spec.options)
-    routing, units = None, DEFAULT_UNITS
+    engine = spread = None
     if is_spark(left) or is_spark(right):
-        from thetajoin.spark import frames
+        from thetajoin.spark.frames import prepare_explain
 
-        spec = replace(spec, on=frames.condition_of(left, right, spec.on))
-        streaming = frames.streams(left, right)
-        if spec.aggs is None and not (left.isStreaming or right.isStreaming):
-            engine = str(frames.explain_engine(left, right, spec))
-        left, right = frames.empty_tables(left, right)
-        routing = options.pop("routing", None)
-        units = options.pop("units", None) or getattr(routing, "units", None) or units
-        spec = replace(spec, options=frames.engine_options(options))
+        left, right, spec, engine, spread = prepare_explain(left, right, spec)
     batches = take_both_in(left, right, spec)
     schemas = batches[0].schema, batches[1].schema
     call = compile_call(spec, *schemas)
     plan = replace(make_plan(CompiledJoin(spec, *schemas), *batches), engine=engine)
-    if streaming:
-        plan = replace(plan, routing=explain_route(call.join, units, routing))
+    if spread is not None:
+        plan = replace(plan, routing=explain_route(call.join, *spread))
     return plan_aggregates(call.aggregator(), plan) if isinstance(call, TotalsJoin) else plan

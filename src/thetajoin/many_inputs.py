@@ -21,6 +21,7 @@ from thetajoin.planner.join_order import Estimate, JoinStep, order_joins, qualif
 from thetajoin.planner.plan import sample_of
 from thetajoin.predicate.condition import conjuncts
 from thetajoin.window.many_inputs import (
+    ONE,
     between,
     first_seen,
     hide_name,
@@ -29,9 +30,6 @@ from thetajoin.window.many_inputs import (
     sees,
 )
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
-
-# A column that only a cross join has.
-ONE = "__thetajoin_one"
 
 
 @overload

@@ -55,19 +55,9 @@ class Route(Protocol):
 
 def equalities(join: CompiledJoin) -> list[list[Equal]]:
     """For each part, the equalities that all parts have, in one order."""
-    named = [{names_of(part, pair): pair for pair in _equal(part)} for part in join.parts]
+    named = [{names_of(part, pair): pair for pair in Sight(part).equal} for part in join.parts]
     common = set.intersection(*(set(names) for names in named))
     return [[names[name] for name in sorted(common)] for names in named]
-
-
-def _equal(part: Part) -> list[Equal]:
-    view = part.views["r"]
-    return [
-        (ask.probe_key, key)
-        for dim, key, asks in zip(view.shape.dims, view.stored, view.asks, strict=True)
-        if dim.equal
-        for ask in asks[:1]
-    ]
 
 
 def names_of(part: Part, pair: Equal) -> tuple[str, str]:

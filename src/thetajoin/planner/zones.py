@@ -320,14 +320,11 @@ class Places:
         new[1:] = (np.diff(self.equal) != 0) | (np.diff(self.ordered) != 0)
         return self.take(np.flatnonzero(new))
 
-    def among(self, cuts: Places, side: str = "right") -> Index:
-        """How many of the cuts, which are in order, are at or before each place.
-
-        With ``side="left"``, how many are before it.
-        """
+    def among(self, cuts: Places) -> Index:
+        """How many of the cuts, which are in order, are at or before each place."""
         same = len(self) and len(cuts) and (self.equal == cuts.equal[0]).all()
         if same and (cuts.equal == cuts.equal[0]).all():
-            return np.searchsorted(cuts.ordered, self.ordered, side)  # type: ignore[call-overload, no-any-return]
+            return np.searchsorted(cuts.ordered, self.ordered, "right")
         found = np.searchsorted(cuts.equal, self.equal, "left")
         ends = np.searchsorted(cuts.equal, self.equal, "right")
         within = np.flatnonzero(ends > found)
@@ -335,15 +332,8 @@ class Places:
             rows = within[self.equal[within] == value]
             start, end = np.searchsorted(cuts.equal, value), ends[rows[0]]
             ordered = cuts.ordered[start:end]
-            found[rows] = start + np.searchsorted(ordered, self.ordered[rows], side)  # type: ignore[call-overload]
+            found[rows] = start + np.searchsorted(ordered, self.ordered[rows], "right")
         return found
-
-    @staticmethod
-    def concat(parts: list[Places]) -> Places:
-        """All places one after another."""
-        return Places(
-            np.concatenate([p.equal for p in parts]), np.concatenate([p.ordered for p in parts])
-        )
 
 
 def places(sight: Sight, side: Side, batch: KeyedBatch, columns: list[Int64]) -> Places:

@@ -23,9 +23,9 @@ from thetajoin.engine.layout import (
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import WindowError
 from thetajoin.ipc import batches_from_ipc, schema_from_bytes, schema_to_bytes, to_ipc
-from thetajoin.planner.engines import EngineChoice
 from thetajoin.planner.join_order import Estimate
 from thetajoin.planner.plan import sample_of
+from thetajoin.planner.routing import DEFAULT_UNITS
 from thetajoin.predicate.render import backquote
 from thetajoin.spark.column_condition import with_text
 from thetajoin.spark.exchange import chunks, sample_rows
@@ -50,12 +50,11 @@ from thetajoin.spark.tables.engine import BatchOptions
 from thetajoin.spark.tables.join import batch_join, explain_engine_of
 from thetajoin.spark.tables.table import Table
 from thetajoin.spark.tasks import make_schema
-from thetajoin.window.many_inputs import hide_name, list_numbers
+from thetajoin.window.many_inputs import ONE, hide_name, list_numbers
 from thetajoin.window.windows import CountWindow, Window
 
 IN_LEFT, IN_RIGHT = f"{RESERVED}in_left", f"{RESERVED}in_right"
 SAMPLED = make_schema(input=StringType(), total=LongType(), sample=BinaryType())
-_ONE = "__thetajoin_one"
 # Sampled rows of each chunk that a task reads.
 TASK_SAMPLE = 256
 
@@ -85,22 +84,26 @@ def add_indicator(joined: Any, name: str) -> Any:
     return joined.select(*[F.col(backquote(column)) for column in kept], said.alias(name))
 
 
-def empty_tables(left: Any, right: Any) -> tuple[pa.Table, pa.Table]:
-    """Tables with the columns of two Spark DataFrames and no rows."""
+def prepare_explain(
+    left: Any, right: Any, spec: JoinSpec
+) -> tuple[pa.Table, pa.Table, JoinSpec, str | None, tuple[int, Any] | None]:
+    """Two empty tables, and the call over them, for `explain` to plan.
+
+    Besides, the engine of two tables, or for two streams the number of units and their routing.
+    """
     check_kinds(left, right)
-    return arrow_schema(left).empty_table(), arrow_schema(right).empty_table()
-
-
-def condition_of(left: Any, right: Any, on: Any) -> Any:
-    """A condition with PySpark's columns as text, which needs no DataFrame to be understood."""
-    check_kinds(left, right)
-    return with_text(left, right, on)
-
-
-def streams(left: Any, right: Any) -> bool:
-    """Whether both DataFrames stream, so that units carry out their join."""
-    check_kinds(left, right)
-    return bool(left.isStreaming and right.isStreaming)
+    spec = replace(spec, on=with_text(left, right, spec.on))
+    engine = spread = None
+    if spec.aggs is None and not (left.isStreaming or right.isStreaming):
+        engine = str(explain_engine_of(left, *_check(left, right, spec)))
+    options = dict(spec.options)
+    routing = options.pop("routing", None)
+    units = options.pop("units", None) or getattr(routing, "units", None) or DEFAULT_UNITS
+    if left.isStreaming and right.isStreaming:
+        spread = units, routing
+    spec = replace(spec, options=engine_options(options))
+    tables = (arrow_schema(df).empty_table() for df in (left, right))
+    return *tables, spec, engine, spread
 
 
 def engine_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -124,11 +127,6 @@ def join_frames(left: Any, right: Any, spec: JoinSpec, *, checked: bool = False)
     if spec.indicator is None:
         return join(left, right, spec)
     return add_indicator(join(*mark_sides(left, right, spec)), spec.indicator)
-
-
-def explain_engine(left: Any, right: Any, spec: JoinSpec) -> EngineChoice:
-    """Which engine `join` of two tables would use, and why; may draw a few rows of both."""
-    return explain_engine_of(left, *_check(left, right, spec))
 
 
 def _check(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, JoinSpec]:
@@ -226,7 +224,7 @@ class ManyFrames:
 
     def with_one(self, frame: Any) -> Any:
         """The frame with a column that is the same in all rows."""
-        return frame.withColumn(_ONE, F.lit(0))
+        return frame.withColumn(ONE, F.lit(0))
 
     def finish(self, frame: Any, columns: dict[str, str]) -> Any:
         """The output's columns in order."""

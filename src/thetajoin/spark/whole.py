@@ -19,7 +19,7 @@ from thetajoin.errors import DataError
 from thetajoin.ipc import batches_from_ipc
 from thetajoin.limits import limits
 from thetajoin.spark.exchange import as_batch, chunks, to_blobs
-from thetajoin.spark.tasks import Remembered, Task, map_batches, name_by_position
+from thetajoin.spark.tasks import Remembered, Task, find_context, map_batches, name_by_position
 from thetajoin.spark.unit_spec import UnitSpec, get_compiled
 
 # What a closure may hold; and through Connect, whose messages may have 128 MiB.
@@ -49,16 +49,9 @@ class Sent:
         return as_batch(pa.Table.from_batches(batches), schema)
 
 
-def _context(session: Any) -> Any | None:
-    try:
-        return session.sparkContext
-    except Exception:  # Spark Connect has no context, and says so in its own way
-        return None
-
-
 def sendable_bytes(session: Any, most: int) -> int:
     """How much may be sent, if there is no other reason for less than `most`."""
-    return min(most, MOST_CONNECT) if _context(session) is None else most
+    return min(most, MOST_CONNECT) if find_context(session) is None else most
 
 
 def collect(frame: Any, most: int) -> pa.Table | None:
@@ -78,7 +71,7 @@ def collect(frame: Any, most: int) -> pa.Table | None:
 def send_whole(session: Any, rows: pa.RecordBatch) -> Sent:
     """Have the rows ready for every task."""
     blobs = [blob.to_pybytes() for blob in to_blobs(rows)]
-    context = None if rows.nbytes <= SMALL else _context(session)
+    context = None if rows.nbytes <= SMALL else find_context(session)
     return Sent(rows.num_rows, blobs if context is None else context.broadcast(blobs))
 
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     Int64 = NDArray[np.int64]
 
+# A column that only a cross join has.
+ONE = "__thetajoin_one"
+
 
 def list_numbers(at: int, inputs: int) -> list[str]:
     """Names of the numbers that rows of the input at this place carry.
