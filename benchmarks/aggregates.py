@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from benchmarks.harness import Report, alternate, in_process, medians, run_workload
 from benchmarks.peers import Q1, list_installed
-from thetajoin.cli.generate import correlated
+from thetajoin.cli.generate import make_correlated
 
 ROUNDS = 5
 PEERS = ("duckdb", "chdb", "janitor")
@@ -83,7 +83,7 @@ class _Window:
         from thetajoin.engine.state import JoinState
 
         self._shape, self._seed, self._new = (rows, matches), 100, new
-        stored = correlated(rows, rows, matches, 7)
+        stored = make_correlated(rows, rows, matches, 7)
         options = {"threads": 1, "merge": "inline"}
         window = tj.CountWindow(rows)
         schemas = stored.schema, stored.schema
@@ -103,7 +103,7 @@ class _Window:
         """New rows of the left side."""
         self._seed += 1
         window, matches = self._shape
-        return correlated(self._new, window, matches, self._seed).to_batches()[0]
+        return make_correlated(self._new, window, matches, self._seed).to_batches()[0]
 
     def list_pairs(self, rows: pa.RecordBatch) -> int:
         """Every pair, chunk by chunk, counted and let go."""
@@ -137,7 +137,9 @@ def _count(threads: int, scale: float) -> dict[str, Any]:
 
 def _million(scale: float) -> tuple[pa.Table, pa.Table]:
     rows = int(1_000_000 * scale)
-    return correlated(rows, rows, 10_000 * scale, 1), correlated(rows, rows, 10_000 * scale, 2)
+    return make_correlated(rows, rows, 10_000 * scale, 1), make_correlated(
+        rows, rows, 10_000 * scale, 2
+    )
 
 
 def _ours(threads: int, scale: float) -> dict[str, Any]:
@@ -242,14 +244,15 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
     import thetajoin as tj
     from benchmarks.empty_unit import EmptyUnit, instead
     from benchmarks.spark_stream import BATCH, WINDOW, Streams, join_streams, run_in_turns, spark_on
-    from thetajoin.spark import totals
+    from thetajoin.spark import stream
+    from thetajoin.spark.unit import JoinUnit
 
     window, rows = int(WINDOW * scale), int(BATCH * scale)
     streams = Streams(spark_on(threads), rows, window, 10_000.0 * scale)
 
     def aggregated(unit: Any) -> Any:
         left, right = (streams.side(seed).selectExpr("*", "id % 1000 AS g") for seed in (1, 2))
-        with instead(totals, "TotalsUnit", unit):
+        with instead(stream, "JoinUnit", unit):
             return tj.join_agg(
                 left,
                 right,
@@ -262,7 +265,7 @@ def _spark(threads: int, scale: float) -> dict[str, Any]:
             )
 
     queries = {
-        "aggregate": lambda: aggregated(totals.TotalsUnit),
+        "aggregate": lambda: aggregated(JoinUnit),
         "empty": lambda: aggregated(EmptyUnit),
         "empty, one phase": lambda: join_streams(streams, window, "empty"),
     }

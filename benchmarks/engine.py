@@ -19,7 +19,7 @@ from benchmarks.data import independent, uniform
 from benchmarks.harness import Report, alternate, in_process, medians, run_workload
 from benchmarks.peers import Q1, DuckDB, Polars, join_runs, list_installed
 from benchmarks.plots import plot_panels
-from thetajoin.cli.generate import correlated
+from thetajoin.cli.generate import make_correlated
 
 ROUNDS = 5
 # Steps measured together, so that each measurement has its share of merges in it.
@@ -103,7 +103,7 @@ def _spark(cores: int, scale: float) -> dict[str, Any]:
 
     session, rows = spark_on(cores), int(SPARK_ROWS * scale)
     left, right = (
-        session.createDataFrame(correlated(rows, rows, 5.0, seed)).cache() for seed in (1, 2)
+        session.createDataFrame(make_correlated(rows, rows, 5.0, seed)).cache() for seed in (1, 2)
     )
     left.count(), right.count()
 
@@ -223,7 +223,7 @@ def oneshot_runs(threads: int, scale: float) -> dict[str, Callable[[], int]]:
     import thetajoin as tj
 
     rows = int(1_000_000 * scale)
-    left, right = (correlated(rows, rows, 5.0, seed) for seed in (1, 2))
+    left, right = (make_correlated(rows, rows, 5.0, seed) for seed in (1, 2))
     runs = join_runs(threads, left, right, Q1, _q1)
     runs["thetajoin"] = lambda: tj.join(left, right, Q1, threads=threads).num_rows
     return runs

@@ -67,7 +67,7 @@ def run(progress: Progress, scale: float = 1.0, *, kills: int = 20) -> Report:
     from thetajoin.jobs.broker import Broker
     from thetajoin.jobs.jars import jar_settings
     from thetajoin.spark.session import NARROW_ROWS, local_session
-    from thetajoin.spark.versions import installed_spark, local_checkpoints
+    from thetajoin.spark.versions import local_checkpoints, read_spark_version
 
     report = Report("pipeline", targets=TARGETS)
     folder = Path(tempfile.mkdtemp(prefix="thetajoin-pipeline-"))
@@ -76,7 +76,7 @@ def run(progress: Progress, scale: float = 1.0, *, kills: int = 20) -> Report:
         settings = {
             **local_checkpoints(),
             **NARROW_ROWS,
-            **jar_settings(["kafka"], installed_spark()),
+            **jar_settings(["kafka"], read_spark_version()),
         }
         with Broker(folder / "kafka") as broker:
             session = local_session(available_cores(), settings=settings)

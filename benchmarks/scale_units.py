@@ -24,7 +24,7 @@ import pyarrow as pa
 import thetajoin as tj
 from benchmarks.data import independent
 from benchmarks.peers import Q1
-from thetajoin.cli.generate import correlated
+from thetajoin.cli.generate import make_correlated
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.planner.routing import Routing, choose_route
@@ -79,7 +79,7 @@ def _make_points(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
 
 
 def _make_related(rows: int, batch: int) -> tuple[pa.Table, pa.Table]:
-    sides = [correlated(rows, rows * (STORED + 1), 1.0, 2 * batch + side) for side in (0, 1)]
+    sides = [make_correlated(rows, rows * (STORED + 1), 1.0, 2 * batch + side) for side in (0, 1)]
     return sides[0], sides[1]
 
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import Report, in_process, in_turns, run_workload
 from benchmarks.peers import Q1
-from thetajoin.cli.generate import correlated
+from thetajoin.cli.generate import make_correlated
 
 MODULE = "benchmarks.spark_batch"
 ROUNDS = 5
@@ -155,7 +155,7 @@ def _vs_spark(cores: int, scale: float) -> dict[str, Any]:
     import thetajoin as tj
 
     rows = int(200_000 * scale)
-    left, right = correlated(rows, rows, 1.0, 1), correlated(rows, rows, 1.0, 2)
+    left, right = make_correlated(rows, rows, 1.0, 1), make_correlated(rows, rows, 1.0, 2)
     with tables(_session(cores), left=left, right=right) as (l, r):  # noqa: E741
         ours = _seconds(lambda: tj.join(l, r, Q1))
         peer = r.select("a", "b").toDF("a2", "b2")
@@ -173,7 +173,7 @@ def _growth(cores: int, scale: float) -> dict[str, Any]:
     session = _session(cores)
     seconds = {}
     for name, rows in (("1m", int(1_000_000 * scale)), ("4m", int(4_000_000 * scale))):
-        left, right = correlated(rows, rows, 1.0, 1), correlated(rows, rows, 1.0, 2)
+        left, right = make_correlated(rows, rows, 1.0, 1), make_correlated(rows, rows, 1.0, 2)
         with tables(session, left=left, right=right) as (one, two):
 
             def query(one: Any = one, two: Any = two) -> Any:
@@ -285,7 +285,7 @@ def _cores(cores: int, scale: float) -> Iterator[float]:
     import thetajoin as tj
 
     rows = int(2_000_000 * scale)
-    left, right = correlated(rows, rows, 1.0, 1), correlated(rows, rows, 1.0, 2)
+    left, right = make_correlated(rows, rows, 1.0, 1), make_correlated(rows, rows, 1.0, 2)
     with tables(_session(cores), left=left, right=right) as (l, r):  # noqa: E741
         _seconds(lambda: tj.join(l, r, Q1), 0, SETTLED)
         while True:

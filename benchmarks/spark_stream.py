@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.harness import Report, in_process, in_turns, run_workload
 from benchmarks.peers import Q1
-from thetajoin.cli.generate import correlated
+from thetajoin.cli.generate import make_correlated
 
 MODULE = "benchmarks.spark_stream"
 WINDOW = 1_000_000
@@ -259,7 +259,7 @@ def _work(cores: int, scale: float) -> dict[str, Any]:
     window, rows = int(WINDOW * scale), int(BATCH * scale) // 2
 
     def batch(seed: int, number: int) -> Any:
-        made = correlated(rows, window, 1.0, 1000 * seed + number, first=number * rows)
+        made = make_correlated(rows, window, 1.0, 1000 * seed + number, first=number * rows)
         return made.combine_chunks().to_batches()[0]
 
     schema = batch(1, 0).schema

@@ -31,10 +31,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 @pytest.fixture
 def set_limits() -> Iterator[Callable[..., None]]:
     """Sets thresholds of `thetajoin.limits` for the rest of a test."""
-    from thetajoin.limits import changed
+    from thetajoin.limits import change_limits
 
     with ExitStack() as until_the_end:
-        yield lambda **values: until_the_end.enter_context(changed(**values))
+        yield lambda **values: until_the_end.enter_context(change_limits(**values))
 
 
 class _FewSessions(LoadScopeScheduling):

@@ -81,7 +81,7 @@ class SideWindow:
         else:
             streams = [
                 stream
-                for block in self._store.probed()
+                for block in self._store.list_probed()
                 for stream in block.indexes[0].pairs(probe, block.arrivals, room=ROOM)
             ]
         return sum(len(probes) for stream in streams for probes, _ in stream)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
 from thetajoin.engine.compiled import CompiledJoin, compile_call
-from thetajoin.engine.machine import Size, fitting
+from thetajoin.engine.machine import Size, check_room
 from thetajoin.engine.rows import take_all_in, take_in
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import SchemaError, enough_memory
@@ -48,7 +48,7 @@ def run_call(left: Any, right: Any, spec: JoinSpec) -> Any:
         copies = 1 if kind == "arrow" else 2
         advice = f"{SMALLER}, or go ahead with check_memory=False"
         large = partial(_count_if_large, spec, call.join, *batches)
-        found = fitting(found, advice, copies=copies, too_large=large)
+        found = check_room(found, advice, copies=copies, too_large=large)
     return from_table(pa.Table.from_batches(list(found), schema=call.schema), kind)
 
 
@@ -120,25 +120,17 @@ def explain_call(left: Any, right: Any, spec: JoinSpec) -> Plan | AggPlan:
     """How `run_call` would go about a join or its totals."""
     from thetajoin.aggregate.totals import TotalsJoin
     from thetajoin.planner.plan import make_plan, plan_aggregates
-    from thetajoin.planner.routing import DEFAULT_UNITS, explain_route
+    from thetajoin.planner.routing import explain_route
 
-    streaming, engine, options = False, None, dict(spec.options)
-    routing, units = None, DEFAULT_UNITS
+    engine = spread = None
     if is_spark(left) or is_spark(right):
-        from thetajoin.spark import frames
+        from thetajoin.spark.frames import prepare_explain
 
-        spec = replace(spec, on=frames.condition_of(left, right, spec.on))
-        streaming = frames.streams(left, right)
-        if spec.aggs is None and not (left.isStreaming or right.isStreaming):
-            engine = str(frames.explain_engine(left, right, spec))
-        left, right = frames.empty_tables(left, right)
-        routing = options.pop("routing", None)
-        units = options.pop("units", None) or getattr(routing, "units", None) or units
-        spec = replace(spec, options=frames.engine_options(options))
+        left, right, spec, engine, spread = prepare_explain(left, right, spec)
     batches = take_both_in(left, right, spec)
     schemas = batches[0].schema, batches[1].schema
     call = compile_call(spec, *schemas)
     plan = replace(make_plan(CompiledJoin(spec, *schemas), *batches), engine=engine)
-    if streaming:
-        plan = replace(plan, routing=explain_route(call.join, units, routing))
+    if spread is not None:
+        plan = replace(plan, routing=explain_route(call.join, *spread))
     return plan_aggregates(call.aggregator(), plan) if isinstance(call, TotalsJoin) else plan

@@ -3,7 +3,7 @@
 They are fields of one value, so that they can be seen together, and so that a test can have the
 large case with few rows:
 
->>> with changed(sorted_probes=1):
+>>> with change_limits(sorted_probes=1):
 ...     limits.sorted_probes
 1
 >>> limits.sorted_probes
@@ -72,7 +72,7 @@ limits = Limits()
 
 
 @contextmanager
-def changed(**values: Any) -> Iterator[None]:
+def change_limits(**values: Any) -> Iterator[None]:
     """Other thresholds for a while, in this process."""
     before = replace(limits)
     for name, value in vars(replace(limits, **values)).items():

@@ -17,14 +17,19 @@ from thetajoin.engine.parts import compare_columns
 from thetajoin.engine.rows import Ordering, take_all_in
 from thetajoin.engine.spec import check_window
 from thetajoin.errors import OptionError, SchemaError, enough_memory
-from thetajoin.planner.join_order import Estimate, JoinStep, order_joins, qualified
-from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
+from thetajoin.planner.join_order import Estimate, JoinStep, order_joins, qualify
+from thetajoin.planner.plan import sample_of
 from thetajoin.predicate.condition import conjuncts
-from thetajoin.window.many_inputs import between, first_seen, hidden, last_seeing, pair_window, sees
+from thetajoin.window.many_inputs import (
+    ONE,
+    between,
+    first_seen,
+    hide_name,
+    last_seeing,
+    pair_window,
+    sees,
+)
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
-
-# A column that only a cross join has.
-ONE = "__thetajoin_one"
 
 
 @overload
@@ -94,14 +99,14 @@ def join_many(
         tables = ManyFrames(inputs)
     else:
         tables = _Tables(inputs)
-    window, order_by = tables.named(window, order_by)
+    window, order_by = tables.resolve_names(window, order_by)
     parts = conjuncts(on, tables.schemas)
     orders = _orders(order_by, tables.schemas)
     tables.check(on, window, orders)
     if isinstance(window, CountWindow):
         tables.number(window, orders)
     steps = order_joins(names, parts, tables.estimate(), cross=cross)
-    return _folded(tables, steps, window, options)
+    return _join_in_turn(tables, steps, window, options)
 
 
 def _check(inputs: Any, window: Window | None, order_by: Any) -> list[str]:
@@ -137,7 +142,7 @@ class _Tables:
         self.schemas = {name: batch.schema for name, batch in self.batches.items()}
         self.numbers: dict[str, dict[str, Int64]] = {}
 
-    def named(self, window: Window | None, order_by: Any) -> tuple[Window | None, Any]:
+    def resolve_names(self, window: Window | None, order_by: Any) -> tuple[Window | None, Any]:
         """Window and order with the columns' own names, which are those given."""
         return window, order_by
 
@@ -155,13 +160,13 @@ class _Tables:
     def estimate(self) -> Estimate:
         """Rows and samples of the tables."""
         rows = {name: batch.num_rows for name, batch in self.batches.items()}
-        return Estimate(rows, {n: sample_of(b, SAMPLE_ROWS) for n, b in self.batches.items()})
+        return Estimate(rows, {n: sample_of(b) for n, b in self.batches.items()})
 
     def input(self, name: str) -> pa.Table:
         """One input as a step takes it."""
-        table = pa.Table.from_batches([qualified(self.batches[name], name)])
+        table = pa.Table.from_batches([qualify(self.batches[name], name)])
         for number, values in self.numbers.get(name, {}).items():
-            table = table.append_column(hidden(name, number), pa.array(values))
+            table = table.append_column(hide_name(name, number), pa.array(values))
         return table
 
     def with_one(self, table: pa.Table) -> pa.Table:
@@ -169,14 +174,14 @@ class _Tables:
         ones = pa.array([0], pa.int8()).take(pa.array([0] * table.num_rows, pa.int64()))
         return table.append_column(ONE, ones)
 
-    def finished(self, table: pa.Table, columns: dict[str, str]) -> Any:
+    def finish(self, table: pa.Table, columns: dict[str, str]) -> Any:
         """The output's columns in order, as the kind of table that came in."""
         assert self.kind is not None
         chosen = table.select(list(columns)).rename_columns(list(columns.values()))
         return from_table(chosen, self.kind)
 
 
-def _folded(
+def _join_in_turn(
     tables: Any, steps: tuple[JoinStep, ...], window: Window | None, options: dict[str, Any]
 ) -> Any:
     """Carry out the steps."""
@@ -197,9 +202,9 @@ def _folded(
             ]
         if isinstance(window, CountWindow):
             own = None
-            texts += [_seeing(other, step, names) for other in step.joined]
+            texts += [_see_each_other(other, step, names) for other in step.joined]
         joined = tables.join(left, right, texts, window=own, **options)
-    return tables.finished(joined, _output(tables.schemas))
+    return tables.finish(joined, _output(tables.schemas))
 
 
 def _orders(order_by: Any, schemas: Mapping[str, pa.Schema]) -> dict[str, str] | None:
@@ -249,11 +254,11 @@ def _as_they_are(values: Int64, places: Any) -> Int64:
     return result
 
 
-def _seeing(other: str, step: JoinStep, names: list[str]) -> str:
+def _see_each_other(other: str, step: JoinStep, names: list[str]) -> str:
     """The condition that a row of an earlier step and a new one see each other."""
     sides = {other: "l", step.name: "r"}
     x, y = sorted(sides, key=names.index)
-    first, second = (f"{sides[name]}.{hidden(name, '{}')}" for name in (x, y))
+    first, second = (f"{sides[name]}.{hide_name(name, '{}')}" for name in (x, y))
     return sees(first, second, (names.index(x), names.index(y)))
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import naive
 import thetajoin as tj
 from strategies import HOWS, ids, naive_ids
-from thetajoin.limits import changed
+from thetajoin.limits import change_limits
 
 HUGE = [-(2**63), -(2**63) + 1, -7, 0, 2**62, 2**63 - 2, 2**63 - 1]
 KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -66,7 +66,7 @@ def forced(direct: bool, emitter: str | None = None) -> Iterator[None]:
     passed_over = 1e12 if direct else 1e-12
     with (
         pytest.MonkeyPatch.context() as patch,
-        changed(passed_over=passed_over, looked_up=7, sorted_probes=1, block_ns=block_ns),
+        change_limits(passed_over=passed_over, looked_up=7, sorted_probes=1, block_ns=block_ns),
     ):
         for name, cost in costs.items():
             patch.setattr(f"thetajoin.index.po_join.{name}", cost)
@@ -201,7 +201,7 @@ def test_versions_that_follow_each_other(threads: int, spread: int) -> None:
         | {"t": int(random.integers(-1, 13))}
         for i in range(500)
     ]
-    with changed(looked_up=64):
+    with change_limits(looked_up=64):
         check(left, right, pa.int64(), "versions", "full", threads)
 
 
@@ -267,7 +267,7 @@ def test_keys_that_are_not_there_among_long_runs(how: str) -> None:
     right = pa.table({"k": random.choice([0, 1, 3], 400), "y": random.integers(0, 50, 400)})
     on, group = "l.k = r.k AND l.x <= r.y", {"group_by": "l.id", "aggs": {"n": "count(*)"}}
     expected = tj.join_agg(left, right, on, how=how, **group)
-    with changed(sorted_probes=1, long_run=1):
+    with change_limits(sorted_probes=1, long_run=1):
         found = tj.join_agg(left, right, on, how=how, **group)
     assert sorted(found.to_pylist(), key=str) == sorted(expected.to_pylist(), key=str)
     k, x = left["k"].to_numpy(), left["x"].to_numpy()

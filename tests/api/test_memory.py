@@ -16,7 +16,7 @@ import pytest
 
 import thetajoin as tj
 from thetajoin.engine import machine as here
-from thetajoin.limits import changed
+from thetajoin.limits import change_limits
 from thetajoin.planner import plan as size
 
 ROWS = 3000
@@ -46,7 +46,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(here, "available_memory", made.free)
         return made
 
-    with changed(large_result=1000):
+    with change_limits(large_result=1000):
         yield with_memory
 
 

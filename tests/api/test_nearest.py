@@ -18,7 +18,7 @@ import strategies as own
 import thetajoin as tj
 from naive import Near
 from strategies import left_rows, left_table, right_rows, right_table
-from thetajoin.limits import changed
+from thetajoin.limits import change_limits
 
 DIRECTIONS = st.sampled_from(["backward", "forward", "nearest"])
 HOWS = st.sampled_from(["left", "inner", "semi", "anti"])
@@ -77,7 +77,7 @@ def test_against_the_definition(
     on, by, pred = condition
     near = Near(key, direction, tolerance, k, ties, order_by)
     expected = listed(naive.naive_nearest(left, right, pred, near, how=how))
-    with changed(sorted_probes=3):
+    with change_limits(sorted_probes=3):
         got = tj.nearest(
             left_table(left),
             right_table(right),

@@ -13,7 +13,7 @@ import naive
 import strategies as own
 import thetajoin as tj
 from naive import Near
-from thetajoin.limits import changed
+from thetajoin.limits import change_limits
 
 LEFT = {"lid": pa.int64(), "t": pa.int64(), "k": pa.int64()}
 RIGHT = {"rid": pa.int64(), "u": pa.int64(), "k": pa.int64(), "o": pa.int64()}
@@ -108,7 +108,7 @@ def test_a_stream_gives_what_the_table_gives(
         right_schema=pa.schema(list(RIGHT.items())),
     )
     got = Counter()
-    with changed(smallest_class=1):
+    with change_limits(smallest_class=1):
         for step in steps:
             if isinstance(step, naive.Advance):
                 join.advance(step.watermark)

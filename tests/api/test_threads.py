@@ -18,7 +18,7 @@ import pytest
 
 import thetajoin as tj
 from strategies import all_ids, ids
-from thetajoin.limits import changed
+from thetajoin.limits import change_limits
 
 THREADS, PUSHES, ROWS = 4, 25, 6
 
@@ -320,7 +320,7 @@ def put_result(join: tj.StreamJoin, results: Any) -> None:
 @needs_fork
 @with_threads
 def test_multiprocessing_with_forks() -> None:
-    with changed(smallest_class=2):
+    with change_limits(smallest_class=2):
         join = begun()
         forks = multiprocessing.get_context("fork")
         results = forks.Queue()
@@ -337,7 +337,7 @@ def test_multiprocessing_with_forks() -> None:
 @needs_fork
 @with_threads
 def test_a_server_that_loads_first_and_forks_then() -> None:
-    with changed(smallest_class=2):
+    with change_limits(smallest_class=2):
         join = begun()
         workers = []
         for thread in range(1, THREADS):

@@ -29,7 +29,7 @@ from benchmarks.harness import Report
 from campaigns import interrupt_scenarios as scenarios
 from campaigns.interrupt_scenarios import Call, Scenario
 from thetajoin.errors import OptionError, ThetaJoinError
-from thetajoin.limits import changed
+from thetajoin.limits import change_limits
 
 PACKAGE = str(Path(tj.__file__).parent)
 # What only waits its turn or undoes is outside of what reports that memory ran out, and so is the
@@ -199,7 +199,7 @@ def run_scenario(name: str, stride: int = 1) -> Tally:
     """Every point of every call of a scenario; with a stride only some."""
     tally = Tally()
     scenario = scenarios.find(name)
-    with changed(smallest_class=2):  # few rows are merged as if they were many
+    with change_limits(smallest_class=2):  # few rows are merged as if they were many
         wanted = run_calls(scenario)
         if fault := scenario.compare(wanted):
             tally.wrong.append(f"{name}, undisturbed: {fault}")

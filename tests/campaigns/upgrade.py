@@ -149,7 +149,7 @@ def query_of(kept: Kept, sides: list[Any]) -> tuple[Any, str]:
 
 def _moved_here(kept: Kept) -> None:
     """Have a checkpoint name its own files, and the files of its streams where they are now."""
-    from thetajoin.jobs.migrate import relocate
+    from thetajoin.jobs.checkpoint import relocate
 
     checkpoint = kept.folder / CHECKPOINT
     relocate(str(checkpoint))

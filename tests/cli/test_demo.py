@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from thetajoin.cli.demo import DemoConfig, results_folder, write_summary
-from thetajoin.cli.demo_results import brute_force, is_exact
+from thetajoin.cli.demo import DemoConfig, brute_force, is_exact, results_folder, write_summary
 from thetajoin.errors import OptionError, ThetaJoinError
 
 

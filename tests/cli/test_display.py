@@ -12,8 +12,8 @@ import pytest
 from rich.cells import cell_len
 
 from thetajoin.cli import display as rows
-from thetajoin.cli.display import LiveLine, Totals, fit, show_rows
-from thetajoin.cli.terminal import screen, working
+from thetajoin.cli.display import LiveLine, RunTotals, fit, show_rows
+from thetajoin.cli.terminal import screen, show_work
 
 
 class Terminal(io.StringIO):
@@ -114,11 +114,11 @@ def test_a_terminal_without_letters(terminal):
 
 
 def test_what_goes_on_is_for_a_terminal(terminal, capsys):
-    with working("reading [red]\x1b") as tell:
+    with show_work("reading [red]\x1b") as tell:
         tell("joining")
     assert capsys.readouterr() == ("", "")
     file = terminal(80)
-    with working("reading") as tell:
+    with show_work("reading") as tell:
         tell("joining [red]\x1b[2J")
     assert "joining [red]\\x1b[2J" in file.getvalue()
 
@@ -135,7 +135,7 @@ def read(report):
 
 def test_the_line_of_a_stream():
     progress = read(REPORT)
-    totals = Totals()
+    totals = RunTotals()
     assert totals.line() == "0 batches; 0 rows in"
     totals.add(progress)
     totals.add(progress)
@@ -148,7 +148,7 @@ def test_the_line_of_a_stream():
 
 def test_a_stream_without_state_has_no_such_numbers():
     without = json.loads(REPORT) | {"observedMetrics": {}, "stateOperators": []}
-    totals = Totals()
+    totals = RunTotals()
     totals.add(read(json.dumps(without)))
     assert "late" not in totals.line()
     assert "matches" not in totals.line()

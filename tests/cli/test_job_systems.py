@@ -95,13 +95,13 @@ token = "${{PASS_WORD}}"
 {SINK}"""
     job = read(tmp_path, text)
     options = (("token", "hunter22"),)
-    want = TableStream("iceberg", "c.n.t", 8744736658442914487, 10, True, options)
+    want = TableStream("iceberg", "c.n.t", options, 8744736658442914487, 10, True)
     assert job.sources["a"].outside == want
     assert job.sources["a"].watermark == ("t", "10 seconds")
     assert job.streaming
     assert "hunter22" not in f"{job} {job!r} {want}"
     plain = read(tmp_path, HEAD + CHECKPOINT + STREAM + 'starting_version = "latest"\n' + SINK)
-    assert plain.sources["a"].outside == TableStream("delta", f"{tmp_path}/d", "latest")
+    assert plain.sources["a"].outside == TableStream("delta", f"{tmp_path}/d", starting="latest")
 
 
 def test_the_columns_of_every_source_are_kept(tmp_path):

@@ -81,7 +81,7 @@ def test_a_source_is_read_as_its_format_says(folder, run):
 
 @pytest.mark.parametrize("file", ["o.xls", "o.txt", "o.csv.gz", "o.jsn"])
 def test_other_endings_are_refused(folder, refused, monkeypatch, file):
-    monkeypatch.setattr("thetajoin.cli.run.compiled", lambda _: pytest.fail("it ran"))
+    monkeypatch.setattr("thetajoin.cli.run.compile_query", lambda _: pytest.fail("it ran"))
     said = refused("run", QUERY, *tables(), "--out", file)
     assert "no format has the ending" in said
     assert ".parquet, .pq, .csv, .json" in said
@@ -151,7 +151,7 @@ def test_a_source_is_never_overwritten(folder, refused, monkeypatch, source, out
     os.link("a.parquet", "hard.parquet")
     os.symlink("data", "linked")
     before = contents(folder)
-    monkeypatch.setattr("thetajoin.cli.run.compiled", lambda _: pytest.fail("it ran"))
+    monkeypatch.setattr("thetajoin.cli.run.compile_query", lambda _: pytest.fail("it ran"))
     given = tables(a=source.format(folder)), out.format(folder)
     for more in ([], ["--overwrite"]):
         said = refused("run", QUERY, *given[0], "--out", given[1], *more)
@@ -222,7 +222,7 @@ def test_a_link_keeps_leading_where_it_led(folder, run):
 @pytest.mark.parametrize("out", ["data", "a.csv/o.csv", f"{os.devnull}/o.csv"])
 def test_places_that_cannot_be_written_are_refused_first(folder, refused, monkeypatch, out):
     (folder / "a.csv").write_text("k\n1\n")
-    monkeypatch.setattr("thetajoin.cli.run.compiled", lambda _: pytest.fail("it ran"))
+    monkeypatch.setattr("thetajoin.cli.run.compile_query", lambda _: pytest.fail("it ran"))
     refused("run", QUERY, *tables(), "--out", out)
 
 
@@ -263,7 +263,7 @@ def test_streams(folder, refused, monkeypatch, out, checkpoint, says):
         (folder / name).mkdir(parents=True)
     (folder / "full" / "mine.txt").write_text("mine")
     (folder / "full.csv").write_text("mine")
-    monkeypatch.setattr("thetajoin.cli.run.compiled", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr("thetajoin.cli.run.compile_query", lambda *_: pytest.fail("it ran"))
     form = '\nformat = "parquet"' if out == "full.csv" else ""
     text = STREAM.format(out=out, checkpoint=checkpoint).rstrip() + form
     (folder / "job.toml").write_text(text)

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from rich.console import Console
 
-from thetajoin.cli.demo_results import draw_numbers, steady_rate
+from thetajoin.cli.demo import draw_numbers, steady_rate
 from thetajoin.jobs.progress import ProgressListener, read_progress
 
 CANNED = (Path(__file__).parent / "progress.json").read_text()

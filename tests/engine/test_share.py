@@ -17,7 +17,7 @@ from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
 from thetajoin.engine.step import SAMPLED, Share, _middle, _spread, in_range
 from thetajoin.index.interval import Interval
-from thetajoin.limits import changed
+from thetajoin.limits import change_limits
 
 ROWS = st.lists(
     st.tuples(st.none() | st.integers(0, 6), st.integers(0, 6), st.integers(0, 40)), max_size=12
@@ -102,7 +102,7 @@ def test_units_together_are_the_whole(how, window, units, batches, self_join, or
 )
 def test_units_that_pass_over_rows(on, window, units, batches, self_join) -> None:
     """With any number of probes, those that no unit's extremes let through are left out."""
-    with changed(sorted_probes=1, able_share=0.999):
+    with change_limits(sorted_probes=1, able_share=0.999):
         shared = run(units, "inner", window, batches, self_join, ("t", "t"), on, SEGMENTS)
     assert shared == run(1, "inner", window, batches, self_join, ("t", "t"), on)
 

@@ -15,7 +15,7 @@ import thetajoin as tj
 from thetajoin.engine import block as blocks
 from thetajoin.engine import store as stores
 from thetajoin.engine.store import FANOUT, SEGMENTS, next_merge
-from thetajoin.limits import changed, limits
+from thetajoin.limits import change_limits, limits
 
 Q1 = "l.a < r.a AND l.b > r.b"
 
@@ -56,7 +56,7 @@ def check(join: tj.StreamJoin) -> None:
 def test_random_pushes_keep_the_store_sound(sizes: list[int], seed: int) -> None:
     """Small heads and classes, so that heads close and segments merge all the time."""
     random = np.random.default_rng(seed)
-    with changed(smallest_class=8):
+    with change_limits(smallest_class=8):
         join = tj.StreamJoin(Q1, window=tj.FullHistory(), head_rows=32, threads=1)
         seen: dict[str, list[pa.Table]] = {"left": [], "right": []}
         found: list[pa.Table] = []

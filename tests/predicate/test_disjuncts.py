@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from predicate.slow import Failure, holds, value
 from predicate.strategies import SCHEMA, SMALL, conditions, join_conditions, pairs_of, rows
 from thetajoin.errors import ConditionError
-from thetajoin.limits import changed
+from thetajoin.limits import change_limits
 from thetajoin.predicate import Condition, compile_condition
 
 
@@ -47,7 +47,7 @@ def test_so_they_do_for_any_condition(text, left, right):
 
 @given(text=join_conditions(), left=rows(SMALL, 4), right=rows(SMALL, 4))
 def test_and_where_or_is_never_expanded(text, left, right):
-    with changed(disjuncts=1):
+    with change_limits(disjuncts=1):
         condition = compiled(text)
     assert len(condition.disjuncts) <= 2
     check(condition, left, right)

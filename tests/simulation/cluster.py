@@ -107,14 +107,13 @@ class Cluster:
         self,
         world: World,
         spec: UnitSpec,
-        unit_class: type[JoinUnit],
         settings: Settings,
         pack: Pack = pack,
         following: tuple[Routing, ...] = (),
     ) -> None:
         rng = world.rng
         self.world, self.rng, self.settings = world, rng, settings
-        self._template, self._unit_class, self._pack = spec, unit_class, pack
+        self._template, self._pack = spec, pack
         self._timed = isinstance(spec.join.window, TimeWindow)
         self.partitions = rng.choice((1, spec.units, spec.units, spec.units + 1))
         self.hosts = [self._new_host() for _ in range(rng.choice((1, 1, 2)))]
@@ -287,7 +286,7 @@ class Cluster:
 
         handle = Handle(self.versions[task.partition], watermark, step)
         done = Done({})
-        processor = self._unit_class(self.spec)
+        processor = JoinUnit(self.spec)
         processor.init(handle)
         timers = SimpleNamespace(
             getCurrentWatermarkInMs=lambda: watermark if self._timed else -1,

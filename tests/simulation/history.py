@@ -17,11 +17,10 @@ import naive
 from naive import Pair, Push, Row
 from simulation.cases import END, Join, Rows, at, draw_join, millis, plain, unit_spec
 from simulation.cluster import Cluster, MicroBatch, Settings, pack, table_of
-from simulation.totals import Totals, naive_totals, totals_of
+from simulation.totals import naive_totals, totals_of
 from simulation.world import World
-from thetajoin.limits import changed
+from thetajoin.limits import change_limits
 from thetajoin.spark.exchange import unpack_ordered
-from thetajoin.spark.unit import JoinUnit
 
 # Past all rows' times.
 FAR = millis(at(10**8))
@@ -95,12 +94,11 @@ def _run(
     thresholds = ("most_entries", "smallest_class", "blob_bytes", "segment_bytes")
     large = ((1, 2, 30, 500), (3, 4, 200, 1 << 20), (1, 2, 1 << 20, 5000), (64, 4096, 30, 1))
     drawn = dict(zip(thresholds, world.rng.choice(large), strict=True))
-    with world, warnings.catch_warnings(), changed(**world.rng.choice((drawn, {}))):
+    with world, warnings.catch_warnings(), change_limits(**world.rng.choice((drawn, {}))):
         warnings.simplefilter("ignore")  # of a disk that is full
         world.reuse(settings.reuse)
-        unit = Totals if join.totals else JoinUnit
         following = tuple(join.routings[1:])
-        cluster = kind(world, unit_spec(join), unit, settings, following=following)
+        cluster = kind(world, unit_spec(join), settings, following=following)
         for batch in batches:
             cluster.run(batch)
     world.count("disk full at a write", world.disk.full)

@@ -126,14 +126,14 @@ def parts_numbered_without_gaps(patch: pytest.MonkeyPatch) -> None:
 
 
 def segments_lost_on_the_way_to_files(patch: pytest.MonkeyPatch) -> None:
-    real = SegmentCache._filed
+    real = SegmentCache._file_segments
 
     def filed(self: SegmentCache, state: JoinState) -> Any:
         for side in SIDES:
             del state.stores[side].segments[1:]
         return real(self, state)
 
-    patch.setattr(SegmentCache, "_filed", filed)
+    patch.setattr(SegmentCache, "_file_segments", filed)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from simulation.cases import plain
 from thetajoin.aggregate.spec import AggSpec
 from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.engine.spec import JoinSpec
-from thetajoin.spark.totals import TotalsUnit
 from thetajoin.spark.unit_spec import UnitSpec
 
 ByGroup = dict[Any, tuple[Any, ...]]
@@ -36,14 +35,6 @@ def agg_spec(spec: UnitSpec) -> AggSpec:
     (group,) = spec.join.group_by
     schemas = spec.left_schema, spec.right_schema
     return _spec(spec.join.on, schemas, group, tuple(spec.join.aggs.items()))
-
-
-class Totals(TotalsUnit):
-    """A unit that does not read its aggregates anew for each task."""
-
-    @property
-    def _aggregates(self) -> AggSpec:
-        return agg_spec(self._spec)
 
 
 def totals_of(spec: UnitSpec, rows: Iterable[Sequence[Any]]) -> ByGroup:

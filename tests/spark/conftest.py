@@ -82,12 +82,12 @@ def _jars(names: list[str]) -> dict[str, str]:
     """What the session needs for these connectors, without those that cannot be had."""
     from thetajoin.errors import ThetaJoinError
     from thetajoin.jobs.jars import jar_settings
-    from thetajoin.spark.versions import installed_spark
+    from thetajoin.spark.versions import read_spark_version
 
     found: dict[str, str] = {}
     for name in names:
         try:
-            more = jar_settings([name], installed_spark())
+            more = jar_settings([name], read_spark_version())
         except ThetaJoinError:
             continue  # the fixture says why
         if name == "iceberg":
@@ -102,10 +102,10 @@ def _connector(*names: str) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from thetajoin.errors import ThetaJoinError
     from thetajoin.jobs.jars import jar_settings
-    from thetajoin.spark.versions import installed_spark
+    from thetajoin.spark.versions import read_spark_version
 
     try:
-        jar_settings(names, installed_spark())
+        jar_settings(names, read_spark_version())
     except ThetaJoinError as error:
         pytest.skip(str(error))
 

@@ -28,9 +28,15 @@ from thetajoin.errors import OptionError, SnapshotError
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from spark.one_unit import make_spec
-from thetajoin.jobs.checkpoint import JoinState, UnitState, check_goes_on, read_checkpoint
-from thetajoin.jobs.migrate import _check_change, migrate
-from thetajoin.spark.unit_rows import Entry
+from thetajoin.jobs.checkpoint import (
+    SavedJoin,
+    UnitState,
+    _check_change,
+    check_goes_on,
+    migrate,
+    read_checkpoint,
+)
+from thetajoin.spark.unit_spec import Entry
 from thetajoin.spark.versions import minor
 
 ON = "l.a < r.b AND l.c >= r.d"
@@ -229,7 +235,7 @@ def held(spec: Any, *, counts: tuple[int, int], rows: tuple[int, int], unmatched
         "counters": {"unmatched": unmatched},
         "watermark": None,
     }
-    return JoinState(0, 2, [UnitState(0, 0, entries, description)])
+    return SavedJoin(0, 2, [UnitState(0, 0, entries, description)])
 
 
 LONG, SHORT = (tj.TimeWindow(f"{n} seconds", time="t") for n in (10, 5))

@@ -305,15 +305,15 @@ def test_small_tables_are_joined_without_a_look(
 
 
 def test_sizes_of_two_tables_in_one_look(spark: Any) -> None:
-    from thetajoin.spark.tables.table import estimated_bytes
+    from thetajoin.spark.tables.table import estimate_bytes
 
     small, large = spark.range(10), spark.range(5_000).selectExpr("id", "id AS `b``c`")
     for frames in ((small, large), (large, small), (small, small), (large, large.where("id < 3"))):
-        apart = [estimated_bytes(frame)[0] for frame in frames]
-        assert estimated_bytes(*frames) == apart
-    assert estimated_bytes(small)[0] < estimated_bytes(large)[0] < float("inf")
+        apart = [estimate_bytes(frame)[0] for frame in frames]
+        assert estimate_bytes(*frames) == apart
+    assert estimate_bytes(small)[0] < estimate_bytes(large)[0] < float("inf")
     assert (
-        estimated_bytes(large, spark.createDataFrame([], "x int"))[0] == (estimated_bytes(large)[0])
+        estimate_bytes(large, spark.createDataFrame([], "x int"))[0] == (estimate_bytes(large)[0])
     )
 
 
@@ -529,8 +529,7 @@ def test_whose_nearest_match_costs_less(spark: Any) -> None:
 
 
 def test_drawn_rows_stand_for_the_table(spark: Any) -> None:
-    from thetajoin.spark.tables.summary import draw
-    from thetajoin.spark.tables.table import Table
+    from thetajoin.spark.tables.table import Table, draw
 
     ids = spark.range(0, 60_000, 1, 7).selectExpr("id AS x", "id % 3 AS y")
     schema = pa.schema({"x": pa.int64()})

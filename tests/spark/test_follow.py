@@ -160,17 +160,17 @@ def test_times_sources_and_units_are_read() -> None:
 
 def test_units_without_work_still_store_what_they_store() -> None:
     kept, p = Kept(), read_progress(json.dumps(REPORT))
-    both = kept.completed(p)
+    both = kept.complete(p)
     assert (both.state_bytes, both.segments, both.window_rows) == (322_336, 4, 10_000)
     assert both.imbalance == p.imbalance
-    one = kept.completed(replace(p, units=p.units[:1], state_bytes=161_168, segments=2))
+    one = kept.complete(replace(p, units=p.units[:1], state_bytes=161_168, segments=2))
     assert (one.state_bytes, one.segments, one.window_rows) == (322_336, 4, 10_000)
     assert one.imbalance == 2  # one of two did all the work
-    none = kept.completed(replace(p, units=(), state_bytes=255_952, segments=0))
+    none = kept.complete(replace(p, units=(), state_bytes=255_952, segments=0))
     assert (none.state_bytes, none.segments, none.imbalance) == (322_336, 4, None)
     # Of a restarted query nothing is known before its units have worked.
     again = replace(p, units=(), state_bytes=255_952, run="another")
-    assert kept.completed(again).state_bytes == 255_952
+    assert kept.complete(again).state_bytes == 255_952
 
 
 @pytest.mark.spark

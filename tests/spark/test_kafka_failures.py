@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thetajoin.jobs.kafka_failures import about, kafka_reason, no_topic
+from thetajoin.jobs.kafka import about, kafka_reason, no_topic
 from thetajoin.jobs.systems import TopicSink, TopicSource
 
 BRIDGE = "An error occurred while calling o68.collectToPython.\n: "

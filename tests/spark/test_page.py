@@ -199,7 +199,7 @@ def test_the_picture_keeps_the_units_of_the_last_micro_batch_with_rows() -> None
     feed = Feed()
     feed.add(progress(0))
     feed.add(progress(1, units=(), input_rows=0))
-    told = json.loads(feed.everything())
+    told = json.loads(feed.describe_all())
     assert told["batch"]["number"] == 1
     assert [unit["unit"] for unit in told["batch"]["units"]] == [0, 1]
 
@@ -222,7 +222,7 @@ def test_history_is_kept_beside_the_checkpoint(tmp_path: Path) -> None:
     feed = Feed(keep=path)
     feed.add(progress(0))
     feed.end("gone")
-    again = json.loads(Feed(keep=path).everything())
+    again = json.loads(Feed(keep=path).describe_all())
     assert len(again["points"]) == 1
     assert [text for _, text in again["errors"]] == ["gone"]
     assert again["status"] == "starting"

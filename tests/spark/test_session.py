@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from thetajoin.spark.session import Java, SparkError, _keep, _reason, _unhurried, _without_vector
+from thetajoin.spark.session import (
+    Java,
+    SparkError,
+    _delay_interrupt,
+    _keep,
+    _reason,
+    _without_vector,
+)
 
 # A machine of another name, for this process and its children alone.
 ELSEWHERE = ("unshare", "--user", "--map-root-user", "--uts")
@@ -59,7 +66,7 @@ def test_ctrl_c_waits_for_a_jvm_that_starts() -> None:
     done: list[str] = []
 
     def start() -> None:
-        with _unhurried():
+        with _delay_interrupt():
             os.kill(os.getpid(), signal.SIGINT)
             done.append("started")
         done.append("went on")

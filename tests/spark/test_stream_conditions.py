@@ -189,7 +189,7 @@ def test_columns_that_are_equal_are_sent_once(
     streams: Streams, on: str, how: str, left_out: set[str]
 ) -> None:
     """And come out as they went in, of either side: equal doubles may differ in their sign."""
-    from thetajoin.spark.stream import repeated_columns
+    from thetajoin.spark.stream import find_repeated
 
     rows = pa.table({"id": range(4), "t": [at(i) for i in range(4)]} | {
         name: pa.array(values, type_) for name, (type_, values) in EQUAL.items()
@@ -219,7 +219,7 @@ def test_columns_that_are_equal_are_sent_once(
     compiled = compile_join(JoinSpec.of(on, how), table, table)
     output = output_schema(compiled, table, table)
     positions = {output.fields[at].name: output.fields[of].name
-                 for at, of in repeated_columns(compiled, output)}  # fmt: skip
+                 for at, of in find_repeated(compiled, output)}  # fmt: skip
     assert positions == {f"{name}_right": name for name in left_out}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thetajoin.jobs.kafka_failures import PLAIN, TLS, mismatch
+from thetajoin.jobs.kafka import PLAIN, TLS, mismatch
 
 STORE = {"ssl.truststore.location": "/t.p12"}
 

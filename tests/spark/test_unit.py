@@ -41,7 +41,7 @@ from thetajoin.planner.routing import choose_route
 from thetajoin.spark import unit as unit_module
 from thetajoin.spark.unit import JoinUnit
 from thetajoin.spark.unit_keys import UNIT_KEYS
-from thetajoin.spark.unit_rows import ARRIVALS, Entry, packed_rows, rows_from
+from thetajoin.spark.unit_spec import ARRIVALS, Entry, pack_rows, rows_from
 
 pytestmark = pytest.mark.usefixtures("local_dir")
 
@@ -276,7 +276,7 @@ def test_each_side_is_ordered_by_its_own_column() -> None:
 def test_stored_rows_keep_their_arrival_numbers(numbers: list[int]) -> None:
     """Those without gaps need no list of them."""
     batch = pa.record_batch({"a": pa.array([1, 2, 3], pa.int16())})
-    blob = packed_rows(batch, Arrivals.of(np.array(numbers)))
+    blob = pack_rows(batch, Arrivals.of(np.array(numbers)))
     schema = pa.schema([pa.field("a", pa.int16(), metadata={"b": "c"}), ("b", pa.int8())])
     table, found = rows_from(blob, 7, schema)
     assert found.first == 7

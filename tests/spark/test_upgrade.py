@@ -79,7 +79,7 @@ def test_a_snapshot_of_a_newer_version_is_refused() -> None:
 
 def test_state_of_a_newer_version_or_damaged_is_refused() -> None:
     from spark.one_unit import make_spec
-    from thetajoin.spark.unit_rows import BlobInfo, Entry, read_description
+    from thetajoin.spark.unit_spec import BlobInfo, Entry, read_description
 
     spec = make_spec(tj.FullHistory())
     whole = {"token": "", "entries": [], "counts": {}, "watermark": None, "counters": {}}

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 from benchmarks.pipeline_kills import COMMAND
 from thetajoin.spark.unit_keys import keys_of, spark_hash
-from thetajoin.spark.versions import SPARKS, installed_spark, minor
+from thetajoin.spark.versions import SPARKS, minor, read_spark_version
 
 ROOT = Path(__file__).parents[2]
 JOB = """
@@ -40,7 +40,7 @@ ROWS = 6
 
 def python_of(spark: str) -> Path | None:
     """The Python that has this Spark."""
-    if installed_spark().startswith(f"{spark}."):
+    if read_spark_version().startswith(f"{spark}."):
         return Path(sys.executable)
     found = ROOT / ".venv" / f"spark-{spark}" / "bin" / "python"
     return found if found.exists() else None

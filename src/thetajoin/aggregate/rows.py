@@ -160,7 +160,7 @@ class PairTotals:
         """All states that have not been taken."""
         states = self.take_full()
         if self._dense is not None:
-            states.append(self._dense.seen())
+            states.append(self._dense.keep_seen())
         return states
 
 

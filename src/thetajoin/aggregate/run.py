@@ -19,7 +19,7 @@ from thetajoin.aggregate.state import State, merge
 from thetajoin.batch.keys import BytesKey, Int64, Key
 from thetajoin.engine.block import Block, orders_of
 from thetajoin.engine.compiled import CompiledJoin
-from thetajoin.engine.joiner import See, make_probe, seeing, sort_probes
+from thetajoin.engine.joiner import See, limit_sight, make_probe, sort_probes
 from thetajoin.engine.parts import OTHER, Part, Side, View
 from thetajoin.engine.rows import KeyedBatch, PartRows, Rows32, cast_back
 from thetajoin.engine.state import JoinState
@@ -61,7 +61,7 @@ class Asking:
     def restrict(self, see: See | None) -> Asking:
         """The same rows, of which each sees only some."""
         apart = None if see is None or see.apart is None else gather(see.apart, self.places)
-        return replace(self, probe=seeing(self.probe, see, self.places), apart=apart)
+        return replace(self, probe=limit_sight(self.probe, see, self.places), apart=apart)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Aggregator:
                     self._list_pairs(at, part, rows, batch, block, see)
         if state is not None and (self._left is None or state is not self._left.state):
             few = 2 * np.count_nonzero(state.pairs) < state.size
-            self._states.append(state.seen() if few else state)
+            self._states.append(state.keep_seen() if few else state)
 
     def _ask(self, asking: Asking, state: State, target: Segment) -> Refused | None:
         """Totals of the target's rows for each probe, and the probes' own values as often."""
@@ -206,12 +206,12 @@ class Aggregator:
         self, at: int, part: Part, rows: SideRows, target: Segment, block: Block, see: See | None
     ) -> Refused | None:
         """The stored rows have the groups: they ask, and the new rows answer."""
-        asking = self._asking_of_block(at, part, block, OTHER[rows.side])
+        asking = self._make_asking(at, part, block, OTHER[rows.side])
         state = asking.rows.state()
         asking = asking.restrict(_turn_sight(block, see, rows.table.num_rows))
         refused = self._ask(asking, state, target)
         if refused is None:
-            self._states.append(state.seen())
+            self._states.append(state.keep_seen())
         return refused
 
     def _ask_by_group(
@@ -236,7 +236,7 @@ class Aggregator:
         else:
             view, answering = part.views[rows.side], rows
             held, arrivals = batch.parts[at], Arrivals.dense(0, len(batch))
-            asking = self._asking_of_block(at, part, block, other)
+            asking = self._make_asking(at, part, block, other)
             asking = asking.restrict(_turn_sight(block, see, len(batch)))
         made: list[State] = []
         for group in range(answering.grouping.size):
@@ -248,7 +248,7 @@ class Aggregator:
             refused = self._ask(asking, state, segment)
             if refused is not None:
                 return refused
-            made.append(state.seen())
+            made.append(state.keep_seen())
         self._states += made
         self._compact()
         return None
@@ -299,7 +299,7 @@ class Aggregator:
         found: SideRows = block.derived[key]
         return found
 
-    def _asking_of_block(self, at: int, part: Part, block: Block, side: Side) -> Asking:
+    def _make_asking(self, at: int, part: Part, block: Block, side: Side) -> Asking:
         """A block's rows as askers; kept, as every batch of the other side is asked."""
         rows, view = self._rows_of_block(block, side), part.views[OTHER[side]]
 
@@ -344,7 +344,7 @@ def _sort_rows(view: View, rows: PartRows) -> PartRows:
         return sort_probes(view, rows)
     if len(rows) < limits.sorted_probes or any(isinstance(key, BytesKey) for key in rows.keys):
         return rows  # moving strings costs more than it saves
-    return rows.sorted_by(view.asks[searched[0]][0].probe_key)
+    return rows.sort_by(view.asks[searched[0]][0].probe_key)
 
 
 def _part_rows(block: Block, at: int, view: View) -> PartRows:

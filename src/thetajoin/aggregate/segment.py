@@ -105,7 +105,7 @@ class Segment:
                 exact_sums.add_at(codes, totals, piece.shift, *state.sums[at].words[piece.word])
             else:
                 floats.setdefault(at, []).append((piece, totals))
-        for at in self._counted_terms(spec):
+        for at in self._find_counted(spec):
             if at not in {number for number, piece in terms.pieces if piece is None}:
                 exact_sums.count_at(codes, pairs, state.counts[at])
         for at, pieces in floats.items():
@@ -116,7 +116,7 @@ class Segment:
             state.add_best(at, of_group, self._array(spec, at), by_rank)
         return pairs
 
-    def _counted_terms(self, spec: AggSpec) -> list[int]:
+    def _find_counted(self, spec: AggSpec) -> list[int]:
         return [
             at
             for at, term in enumerate(spec.terms)

@@ -64,7 +64,7 @@ class Plane:
     memo: dict[Any, Any] | None = None
     mapper: Mapper = ALONE
 
-    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+    def keep(self, key: Any, make: Callable[[], Any]) -> Any:
         """Something computed from the rows, kept if this plane keeps anything."""
         if self.memo is None:
             return make()
@@ -132,7 +132,7 @@ def narrow(axis: Axis, chosen: Int64) -> Axis:
 def part_of(
     plane: Plane, primary: Ranges, axes: list[Axis], kept: NDArray[np.bool_]
 ) -> tuple[Plane, Ranges, list[Axis]]:
-    """The rows for which `kept`, in primary order, holds; and the ranges among them. O(rows)."""
+    """The rows for which `keep`, in primary order, holds; and the ranges among them. O(rows)."""
     place = _ranks(kept)
     part = Plane(
         int(place[-1]),
@@ -164,7 +164,7 @@ def _one(plane: Plane, primary: Ranges) -> Answer:
     answer.totals[0] = np.maximum(ends - starts, 0)
 
     def column(at: int) -> None:
-        exact_sums.add_range_sums(_running_sums(plane, at), starts, ends, answer.totals[at + 1])
+        exact_sums.add_range_sums(_sum_running(plane, at), starts, ends, answer.totals[at + 1])
 
     plane.mapper(column, range(len(plane.sums)))
     for at, ranks in enumerate(plane.ranks):
@@ -172,13 +172,13 @@ def _one(plane: Plane, primary: Ranges) -> Answer:
     return answer
 
 
-def _running_sums(plane: Plane, at: int) -> Int64:
+def _sum_running(plane: Plane, at: int) -> Int64:
     def make() -> Int64:
         out = np.empty(plane.size + 1, np.int64)
         exact_sums.sum_running(plane.sums[at], out)
         return out
 
-    found: Int64 = plane.kept(("running", at), make)
+    found: Int64 = plane.keep(("running", at), make)
     return found
 
 
@@ -231,7 +231,7 @@ def _differences(
     def column(at: int) -> None:
         by_y = np.empty(plane.size + 1, np.int64)
         exact_sums.sum_running(gather(plane.sums[at], axis.order), by_y)
-        by_x = _running_sums(plane, at)
+        by_x = _sum_running(plane, at)
         first, second = (by_x, by_y) if more is ends else (by_y, by_x)
         np.subtract(gather(first, more), gather(second, less), out=answer.totals[at + 1])
 
@@ -248,7 +248,7 @@ def _ask_grid(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None
     shift = next(s for s in range(32) if ((plane.size >> s) + 2) ** 2 <= 4 * plane.size + 64)
     side = (plane.size >> shift) + 2
     name = axis.name
-    place = plane.kept(("place", name), lambda: invert(axis.order))
+    place = plane.keep(("place", name), lambda: invert(axis.order))
     box = (*primary, axis.start, axis.end)
 
     def table(at: int) -> NDArray[np.int64]:
@@ -258,12 +258,12 @@ def _ask_grid(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> None
         return cells
 
     def column(at: int) -> None:
-        cells = plane.kept(("grid", name, at), lambda: table(at))
+        cells = plane.keep(("grid", name, at), lambda: table(at))
         if at == 0:
             rectangles.count_in_grid(place, axis.order, shift, cells, box, answer.totals[0])
             return
         by_x = plane.sums[at - 1]
-        by_y = plane.kept(("by", name, at), lambda: gather(by_x, axis.order))
+        by_y = plane.keep(("by", name, at), lambda: gather(by_x, axis.order))
         rectangles.sum_in_grid(place, axis.order, by_x, by_y, shift, cells, box, answer.totals[at])
 
     plane.mapper(column, range(1 + len(plane.sums)))
@@ -296,7 +296,7 @@ def _sweep_sums(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> No
             return
         if whole.size:
             ranges = np.zeros(whole.size, np.int64)
-            sums = _running_sums(plane, at_column - 1)
+            sums = _sum_running(plane, at_column - 1)
             exact_sums.add_range_sums(sums, starts[whole], ends[whole], ranges)
             out[whole] = ranges
         if at_column > 1 or packed is None:
@@ -328,7 +328,7 @@ def _pack(plane: Plane) -> tuple[Int64, int] | None:
             return None
         return (plane.sums[0] << bits) + 1, bits
 
-    found: tuple[Int64, int] | None = plane.kept("packed", make)
+    found: tuple[Int64, int] | None = plane.keep("packed", make)
     return found
 
 
@@ -339,10 +339,10 @@ def _least_of_two(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> 
     if not some.size:
         return
     x, y = (starts, ends), (axis.start, axis.end)
-    if not _shared_end(y, some, n) and _shared_end(x, some, n):
+    if not _share_end(y, some, n) and _share_end(x, some, n):
         place = invert(axis.order)
         _sweep_least([gather(r, axis.order) for r in plane.ranks], place, x, y, some, n, answer)
-    elif _shared_end(y, some, n):
+    elif _share_end(y, some, n):
         _sweep_least(plane.ranks, axis.order, y, x, some, n, answer)
     else:
         only = Plane(n, [], plane.ranks)
@@ -350,7 +350,7 @@ def _least_of_two(plane: Plane, primary: Ranges, axis: Axis, answer: Answer) -> 
         np.minimum(answer.least, found.least, out=answer.least)
 
 
-def _shared_end(ranges: Ranges, some: Int64, n: int) -> bool:
+def _share_end(ranges: Ranges, some: Int64, n: int) -> bool:
     return bool((ranges[0][some] == 0).all() or (ranges[1][some] == n).all())
 
 

@@ -152,11 +152,11 @@ def _groups(group_by: Any, left: pa.Schema, right: pa.Schema, suffix: str) -> li
         if name is None:
             name = expr.name if isinstance(expr, Column) and not expr.path else text
             name += suffix if name in [group.name for group in groups] else ""
-        groups.append(Group(name, expr, *_given(expr, left, right)))
+        groups.append(Group(name, expr, *_describe_given(expr, left, right)))
     return groups
 
 
-def _given(expr: Expr, left: pa.Schema, right: pa.Schema) -> tuple[pa.DataType, Mark]:
+def _describe_given(expr: Expr, left: pa.Schema, right: pa.Schema) -> tuple[pa.DataType, Mark]:
     """How an expression's values look in the result: a plain column's as they came."""
     if isinstance(expr, Column) and not expr.path:
         own = (left if expr.side == "l" else right).field(expr.name)
@@ -213,10 +213,12 @@ def _output(name: str, text: str, left: pa.Schema, right: pa.Schema, terms: list
         if inner.name.lower() in (*FUNCTIONS, *_SPELLINGS):
             raise source.error(f"an aggregate ({inner.name}) inside an aggregate", inner)
     expr = bind_tree(source, Scope(left, right), arguments[0])
-    return _typed(name, function, expr, _given(expr, left, right), terms, text, source)
+    return _make_output(
+        name, function, expr, _describe_given(expr, left, right), terms, text, source
+    )
 
 
-def _typed(
+def _make_output(
     name: str,
     function: str,
     expr: Expr,

@@ -153,11 +153,11 @@ class State:
         kept = self.spec.keeps_left and self.size > 0
         return not kept and not (self.pairs > 0).any()
 
-    def shown(self) -> State:
+    def keep_shown(self) -> State:
         """The groups that a result has."""
-        return self if self.spec.keeps_left else self.seen()
+        return self if self.spec.keeps_left else self.keep_seen()
 
-    def seen(self) -> State:
+    def keep_seen(self) -> State:
         """Only groups with pairs; without groups, the one group stays."""
         if not self.spec.groups or bool((self.pairs > 0).all()):
             return self
@@ -274,7 +274,7 @@ def merge(states: list[State]) -> State:
 def result(state: State) -> pa.Table:
     """The result's columns; groups without pairs are left out unless the query keeps them."""
     state.settle()
-    state = state.shown()
+    state = state.keep_shown()
     columns = [*state.keys, *(_column(state, output) for output in state.spec.outputs)]
     schema = state.spec.schema
     cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
@@ -308,7 +308,7 @@ def _average(
             return pa.array(sums.as_floats() / count, mask=empty)
     grow = 10 ** (output.type.scale - type_.scale) if output.type.scale >= type_.scale else 1
     values = [
-        None if n == 0 else scaled(_half_up(total * grow, n), output.type.scale)
+        None if n == 0 else to_decimal(_half_up(total * grow, n), output.type.scale)
         for total, n in zip(sums.integers(), count.tolist(), strict=True)
     ]
     return _decimals(values, output)
@@ -319,7 +319,7 @@ def _half_up(total: int, count: int) -> int:
     return quotient if total >= 0 else -quotient
 
 
-def scaled(value: int, scale: int) -> Decimal:
+def to_decimal(value: int, scale: int) -> Decimal:
     """An integer as a decimal of so many places."""
     digits = tuple(int(digit) for digit in str(abs(value)))
     return Decimal((int(value < 0), digits, -scale))
@@ -334,7 +334,7 @@ def _whole_sum(sums: Sums, empty: NDArray[np.bool_], output: Output, state: Stat
             raise overflow(output, state.keys, int(wrong[0]))
         return pa.array(values, mask=empty)
     decimals = [
-        None if gone else scaled(total, output.type.scale)
+        None if gone else to_decimal(total, output.type.scale)
         for total, gone in zip(sums.integers(), empty.tolist(), strict=True)
     ]
     return _decimals(decimals, output)

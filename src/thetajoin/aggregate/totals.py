@@ -64,7 +64,7 @@ class TotalsJoin:
             group_by=dict(groups) if isinstance(groups, dict) else groups,
             options={**spec.options, "index": PO_JOIN},
         )
-        return cls(spec, left, right).pruned()
+        return cls(spec, left, right).prune()
 
     @cached_property
     def aggregates(self) -> AggSpec:
@@ -73,13 +73,13 @@ class TotalsJoin:
         found = parse_aggregates(self.spec.group_by, self.spec.aggs, *schemas)
         return found.with_left_groups() if self.spec.how == "left" else found
 
-    def pruned(self) -> TotalsJoin:
+    def prune(self) -> TotalsJoin:
         """The same over the columns that matter; every mistake is reported here.
 
         Both sides of a self-join are the same rows, so they keep the same columns.
         """
         aggregates, join = self.aggregates, self.join
-        needed = {side: join.named(side) | aggregates.columns(side) for side in SIDES}
+        needed = {side: join.list_named(side) | aggregates.columns(side) for side in SIDES}
         if self.spec.self_join:
             needed = dict.fromkeys(SIDES, needed["l"] | needed["r"])
         schemas = [
@@ -148,7 +148,7 @@ class TotalsBeside:
 
     def add_up(self, rows: pa.RecordBatch) -> State:
         """What a batch of the stream adds."""
-        return self._aggregator.add_up(self._static.meeting(rows))
+        return self._aggregator.add_up(self._static.meet(rows))
 
     def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The totals of a batch of the stream."""
@@ -207,12 +207,12 @@ class TotalsState(JoinState):
         self.changed = State.nothing(self._query.aggregates)
         return table
 
-    def owed(self, pending: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    def list_owed(self, pending: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """What a snapshot holds beside the rows: the totals."""
         return [self.totals.to_batch()]
 
     def restore_owed(self, saved: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Take the totals that `owed` gave; refuses what cannot be totals."""
+        """Take the totals that `list_owed` gave; refuses what cannot be totals."""
         if len(saved) != 1 or not saved[0].schema.equals(self.totals.to_batch().schema):
             raise SnapshotError("the snapshot's totals have other columns than the query's")
         if not self._query.aggregates.groups and saved[0].num_rows != 1:

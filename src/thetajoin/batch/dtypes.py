@@ -60,14 +60,14 @@ def mark_of(field: pa.Field) -> dict[bytes, bytes] | None:
     return {key: found[key] for key in (_DTYPE, _CATEGORIES) if key in found} or None
 
 
-def unmarked(table: pa.Table) -> pa.Table:
+def drop_marks(table: pa.Table) -> pa.Table:
     """The table without the metadata that `mark_dtypes` put into its fields."""
     if not any(mark_of(field) for field in table.schema):
         return table
     fields = []
     for field in table.schema:
-        left = {k: v for k, v in (field.metadata or {}).items() if k not in (_DTYPE, _CATEGORIES)}
-        fields.append(field.with_metadata(left) if left else field.remove_metadata())
+        kept = {k: v for k, v in (field.metadata or {}).items() if k not in (_DTYPE, _CATEGORIES)}
+        fields.append(field.with_metadata(kept) if kept else field.remove_metadata())
     return table.cast(pa.schema(fields, table.schema.metadata))
 
 

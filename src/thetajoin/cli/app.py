@@ -246,8 +246,8 @@ def explain(
       thetajoin explain job.toml --rate 50000/s
     """
     import thetajoin as tj
-    from thetajoin.cli.run import compiled, job_of
-    from thetajoin.cli.terminal import working
+    from thetajoin.cli.run import compile_query, job_of
+    from thetajoin.cli.terminal import show_work
     from thetajoin.engine.layout import parse_how
     from thetajoin.jobs.files import read_table
 
@@ -260,9 +260,9 @@ def explain(
         explain_size(job_of(left, table or []), rate)
         return
     if right is None:
-        plan = compiled(job_of(left, table or [])).explain()
+        plan = compile_query(job_of(left, table or [])).explain()
     else:
-        with working("reading"):
+        with show_work("reading"):
             tables = read_table(left), read_table(right)
             plan = tj.explain(*tables, on, how=parse_how(how))
     for line in str(plan).splitlines():
@@ -332,9 +332,9 @@ def generate(
       thetajoin generate power streams --rows 100000
     """
     from thetajoin.cli.generate import write_streams
-    from thetajoin.cli.terminal import working
+    from thetajoin.cli.terminal import show_work
 
-    with working(f"writing {rows:,} rows a stream"):
+    with show_work(f"writing {rows:,} rows a stream"):
         folders = write_streams(kind, out, rows, files, matches, seed, overwrite=overwrite)
     for folder in folders:
         say(screen(), folder)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from thetajoin.cli.run import compiled
-from thetajoin.cli.terminal import complain, counted, grid, say, screen, working
+from thetajoin.cli.run import compile_query
+from thetajoin.cli.terminal import complain, format_count, grid, say, screen, show_work
 from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.jobs.job_file import Job, read_job
 
 if TYPE_CHECKING:
-    from thetajoin.jobs.checkpoint import Checkpoint, JoinState
+    from thetajoin.jobs.checkpoint import Checkpoint, SavedJoin
     from thetajoin.spark.unit_spec import UnitSpec
 
 MOST_LINES = 20  # of what is wrong with a checkpoint
@@ -38,7 +38,7 @@ def _start_spark() -> Any:
 
 def _plan_job(path: Path, checkpoint: str) -> tuple[Any, list[UnitSpec]]:
     """A job's session and its joins, planned as if the job ran with a checkpoint; none runs."""
-    from thetajoin.spark.stream import accepted
+    from thetajoin.spark.stream import read_accepted
     from thetajoin.spark.unit_spec import StreamSettings
 
     if path.suffix != ".toml":
@@ -46,8 +46,8 @@ def _plan_job(path: Path, checkpoint: str) -> tuple[Any, list[UnitSpec]]:
     job: Job = replace(read_job(path), late=None)
     if not job.streaming:
         raise OptionError(f"{path} has no stream, and so no checkpoint")
-    settings = StreamSettings(None, accepted(checkpoint), job.routing)
-    frame = compiled(job, settings).run()
+    settings = StreamSettings(None, read_accepted(checkpoint), job.routing)
+    frame = compile_query(job, settings).run()
     return frame.sparkSession, settings.planned
 
 
@@ -57,7 +57,7 @@ def inspect(path: str, *, as_json: bool) -> None:
     from thetajoin.jobs.checkpoint import read_checkpoint, read_log
 
     read_log(path)  # what is no checkpoint is said before Spark starts
-    with working("reading the state"):
+    with show_work("reading the state"):
         found = read_checkpoint(_start_spark(), path)
     console = screen()
     told = _describe(found)
@@ -83,7 +83,7 @@ def _describe(found: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _describe_join(join: JoinState) -> dict[str, Any]:
+def _describe_join(join: SavedJoin) -> dict[str, Any]:
     identity = join.identity
     written = [unit.description.get("written_by") for unit in join.units]
     late = [unit.description["counters"]["late_rows"] for unit in join.units]
@@ -144,7 +144,7 @@ def verify(path: str, job: Path | None) -> int:
     from thetajoin.jobs.checkpoint import check_goes_on, find_faults, read_checkpoint, read_log
 
     read_log(path)
-    with working("reading the state"):
+    with show_work("reading the state"):
         session, specs = (_start_spark(), None) if job is None else _plan_job(job, path)
         found = read_checkpoint(session, path)
         wrong = find_faults(session, found)
@@ -161,18 +161,17 @@ def verify(path: str, job: Path | None) -> int:
         return 1
     rows = sum(unit.rows(side) for join in found.joins for unit in join.units for side in "lr")
     goes_on = "" if job is None else f", and {job} goes on with it"
-    say(screen(), f"{path} is sound: {counted(rows, 'row')} held{goes_on}")
+    say(screen(), f"{path} is sound: {format_count(rows, 'row')} held{goes_on}")
     return 0
 
 
 def migrate(old: str, new: str, job: Path | None, partitions: int | None) -> None:
     """Copy a checkpoint, changed."""
     require_spark()
-    from thetajoin.jobs.checkpoint import read_log
-    from thetajoin.jobs.migrate import migrate
+    from thetajoin.jobs.checkpoint import migrate, read_log
 
     read_log(old)
-    with working("copying the state"):
+    with show_work("copying the state"):
         session, specs = (_start_spark(), None) if job is None else _plan_job(job, old)
         done = migrate(session, old, new, partitions=partitions, specs=specs)
     for line in done.done:

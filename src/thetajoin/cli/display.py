@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from thetajoin.cli.terminal import counted, grid, literal, megabytes, say, screen, write
+from thetajoin.cli.terminal import format_count, grid, literal, megabytes, say, screen, write
 from thetajoin.jobs.results import values_of
 
 if TYPE_CHECKING:
@@ -131,8 +130,8 @@ def _to_texts(column: pa.ChunkedArray) -> list[str]:
 
 
 @dataclass
-class Totals:
-    """What a stream has done so far."""
+class RunTotals:
+    """What a stream has done in this run."""
 
     batches: int = 0
     rows: int = 0
@@ -154,16 +153,16 @@ class Totals:
 
     def line(self) -> str:
         """All of it in one line, short enough for most terminals."""
-        parts = [counted(self.batches, "batch"), f"{counted(self.rows, 'row')} in"]
+        parts = [format_count(self.batches, "batch"), f"{format_count(self.rows, 'row')} in"]
         newest = self.newest
         if newest is not None and newest.rows_per_s:
             parts[1] += f" ({newest.rows_per_s:,.0f}/s)"
         if self.late_known and newest is not None:
-            parts.append(counted(self.matches, "match"))
+            parts.append(format_count(self.matches, "match"))
             parts.append(f"state {megabytes(newest.state_bytes)}")
             parts.append(f"{self.late:,} late")
         if self.unreadable:
-            parts.append(f"{counted(self.unreadable, 'message')} unreadable")
+            parts.append(f"{format_count(self.unreadable, 'message')} unreadable")
         return "; ".join(parts)
 
 
@@ -171,7 +170,7 @@ class LiveLine:
     """The totals on a terminal's last line; nothing in a pipe."""
 
     def __init__(self, out: Console, *, silent: bool = False) -> None:
-        self.totals = Totals()
+        self.totals = RunTotals()
         self._begun = time.monotonic()
         # Rows that are printed to the same terminal go above the line.
         console = out if out.is_terminal else screen(errors=True)
@@ -184,12 +183,7 @@ class LiveLine:
         self.refresh()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -204,9 +198,9 @@ class LiveLine:
     def refresh(self) -> None:
         """Show the totals as they are."""
         if self._live is not None:
-            self._live.update(self.drawn(), refresh=True)
+            self._live.update(self.draw(), refresh=True)
 
-    def drawn(self) -> RenderableType:
+    def draw(self) -> RenderableType:
         """What is shown."""
         seconds = time.monotonic() - self._begun
         line = self.totals.line()
@@ -257,10 +251,10 @@ class WatchView(LiveLine):
         super().add(progress)
         self._history.add(progress)
 
-    def drawn(self) -> RenderableType:
+    def draw(self) -> RenderableType:
         """All of it."""
         newest, points = self.totals.newest, self._history.points[-WIDTH:]
-        line = super().drawn()
+        line = super().draw()
         if newest is None or not points:
             return line
         last = points[-1]
@@ -289,14 +283,14 @@ def _describe_lag(point: Point) -> str:
 
 
 def _describe_state(point: Point) -> str:
-    parts = counted(point.stored, "row"), counted(point.segments, "segment")
+    parts = format_count(point.stored, "row"), format_count(point.segments, "segment")
     return f"{megabytes(point.state)}, {', '.join(parts)}"
 
 
 def _describe_busiest(point: Point, progress: JoinProgress) -> str:
     if point.busiest is None:
         return "-"
-    return f"{point.busiest:.2f} x the mean of {counted(len(progress.units), 'unit')}"
+    return f"{point.busiest:.2f} x the mean of {format_count(len(progress.units), 'unit')}"
 
 
 def units_table(progress: JoinProgress) -> RenderableType:

@@ -22,7 +22,9 @@ from thetajoin.jobs.files import check_writable, real
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def correlated(rows: int, window: int, matches: float, seed: int, *, first: int = 0) -> pa.Table:
+def make_correlated(
+    rows: int, window: int, matches: float, seed: int, *, first: int = 0
+) -> pa.Table:
     """Rows ``(id, a, b)`` of which ``l.a < r.a AND l.b > r.b`` holds for about `matches` a row.
 
     `a` is uniform and `b` follows it with noise of width s, as a rack's power and its cooling do.
@@ -36,7 +38,7 @@ def correlated(rows: int, window: int, matches: float, seed: int, *, first: int 
 
 def power_stream(rows: int, window: int, matches: float, seed: int, *, first: int = 0) -> pa.Table:
     """Readings of one data centre (Q1): number, time, rack power and cooling power in watts."""
-    made = correlated(rows, window, matches, seed, first=first)
+    made = make_correlated(rows, window, matches, seed, first=first)
     numbers = np.arange(first, first + rows)
     return pa.table(
         {
@@ -50,7 +52,7 @@ def power_stream(rows: int, window: int, matches: float, seed: int, *, first: in
 
 def taxi_stream(rows: int, window: int, matches: float, seed: int, *, first: int = 0) -> pa.Table:
     """Taxi trips (Q2): number, time, distance and fare."""
-    made = correlated(rows, window, matches, seed, first=first)
+    made = make_correlated(rows, window, matches, seed, first=first)
     numbers = np.arange(first, first + rows)
     return pa.table(
         {

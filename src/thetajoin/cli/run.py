@@ -14,7 +14,7 @@ from rich.console import Console
 
 from thetajoin.cli.command import after_stopping
 from thetajoin.cli.display import LiveLine, WatchView, show_rows
-from thetajoin.cli.terminal import counted, say, screen, working
+from thetajoin.cli.terminal import format_count, say, screen, show_work
 from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.jobs.files import output_format, place
 from thetajoin.jobs.job_file import (
@@ -109,9 +109,9 @@ def _read_tables(tables: Sequence[str]) -> dict[str, SourceSpec]:
     return sources
 
 
-def compiled(job: Job, settings: StreamSettings | None = None) -> CheckedQuery:
+def compile_query(job: Job, settings: StreamSettings | None = None) -> CheckedQuery:
     """The job's query over its sources, checked; nothing has run yet."""
-    with working("reading") as tell:
+    with show_work("reading") as tell:
         return compile_job(job, settings, tell=tell, note=tell_user)
 
 
@@ -129,7 +129,7 @@ def run_job(job: Job, console: Console, watching: Watching = NOBODY) -> None:
     if job.streaming:
         _run_stream(job, console, watching)
         return
-    query = compiled(job)
+    query = compile_query(job)
     if job.sink is None and job.shown == TABLE:
         _show(query, job.limit, console)
         return
@@ -139,30 +139,34 @@ def run_job(job: Job, console: Console, watching: Watching = NOBODY) -> None:
     form = job.shown if job.sink is None else job.sink_format
     # On a terminal, the rows themselves show that it goes on.
     shown = job.sink is None and console.is_terminal
-    with nullcontext(lambda _: None) if shown else working("joining") as tell:
+    with nullcontext(lambda _: None) if shown else show_work("joining") as tell:
         rows = write_result(
-            schema, batches, job.sink, form, lambda n: tell(f"joining: {counted(n, 'row')} written")
+            schema,
+            batches,
+            job.sink,
+            form,
+            lambda n: tell(f"joining: {format_count(n, 'row')} written"),
         )
     if job.sink is not None:
-        say(console, f"{counted(rows, 'row')} in {job.sink}")
+        say(console, f"{format_count(rows, 'row')} in {job.sink}")
 
 
 def _show(query: CheckedQuery, limit: int | None, console: Console) -> None:
     """Show the first rows; no more than one further row is computed to know whether there is."""
     most = SHOWN if limit is None else limit
-    with working("joining"):
+    with show_work("joining"):
         table = query.first(most + 1)
     if table.num_rows <= most:
-        footer = counted(table.num_rows, "row")
+        footer = format_count(table.num_rows, "row")
     else:
-        footer = f"the first {counted(most, 'row')}; --limit N shows N, --out FILE writes all"
+        footer = f"the first {format_count(most, 'row')}; --limit N shows N, --out FILE writes all"
     show_rows(console, table.slice(0, most), footer)
 
 
 def _run_stream(job: Job, console: Console, watching: Watching) -> None:
     """Run a streaming job until its streams end or somebody stops it."""
     with only_job_on(job.checkpoint), open_watchers(watching, job, tell_user) as watchers:
-        query, found = plan_stream(job, compiled)
+        query, found = plan_stream(job, compile_query)
         watchers.draw(job, query)
         silent = watching.log is not None
         with WatchView(console) if watching.full else LiveLine(console, silent=silent) as view:
@@ -188,9 +192,9 @@ def print_batches(job: Job, console: Console) -> Callable[[Any, int], None]:
         from thetajoin.jobs.sinks import first_rows
 
         table, total = first_rows(df, SHOWN)
-        say(console, f"micro-batch {number}: {counted(total, 'row')}")
+        say(console, f"micro-batch {number}: {format_count(total, 'row')}")
         if total:
-            more = f"{counted(total, 'row')}, the first {table.num_rows:,} shown"
+            more = f"{format_count(total, 'row')}, the first {table.num_rows:,} shown"
             show_rows(console, table, more if total > table.num_rows else "")
 
     def write_lines(df: Any, _number: int) -> None:
@@ -206,7 +210,7 @@ def print_batches(job: Job, console: Console) -> Callable[[Any, int], None]:
 
 def explain_size(job: Job, rate: str) -> None:
     """Print the plan of a job's join, and what it needs at a rate; Spark is not started."""
-    with working("reading a sample") as tell:
+    with show_work("reading a sample") as tell:
         plan, size = measure_job(job, rate, tell)
     for found in (plan, size):
         for line in [] if found is None else str(found).splitlines():

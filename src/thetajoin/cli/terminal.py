@@ -65,7 +65,7 @@ def complain(text: object) -> None:
 
 
 @contextmanager
-def working(text: str) -> Iterator[Callable[[str], None]]:
+def show_work(text: str) -> Iterator[Callable[[str], None]]:
     """Show that something goes on, on a terminal only; what is yielded changes the text."""
     console = screen(errors=True)
     if not console.is_terminal or console.is_dumb_terminal:
@@ -95,11 +95,11 @@ def grid(
     return table
 
 
-def counted(number: int, thing: str) -> str:
+def format_count(number: int, thing: str) -> str:
     """A number of things.
 
-    >>> counted(1, "row"), counted(1200, "row"), counted(2, "match"), counted(3, "micro-batch")
-    ('1 row', '1,200 rows', '2 matches', '3 micro-batches')
+    >>> format_count(1, "row"), format_count(1200, "row"), format_count(2, "match")
+    ('1 row', '1,200 rows', '2 matches')
     """
     ending = "" if number == 1 else "es" if thing.endswith("ch") else "s"
     return f"{number:,} {thing}{ending}"

@@ -118,7 +118,7 @@ class Block:
             assert column is None or column.size == self.rows
 
 
-def sorted_block(
+def make_sorted_block(
     arrivals: Arrivals,
     batch: KeyedBatch,
     shapes: list[Shape],
@@ -141,7 +141,7 @@ def orders_of(part: PartRows, keys: tuple[int, ...]) -> Callable[[int, Mapper], 
     return lambda dim, mapper: part.order(keys[dim], mapper)
 
 
-def unsorted_block(
+def make_unsorted_block(
     arrivals: Arrivals,
     batch: KeyedBatch,
     shapes: list[Shape],
@@ -174,7 +174,7 @@ def merge_blocks(blocks: list[Block]) -> Block:
         indexes.append(PoJoin.merge([_as_sorted(part) for part in parts], offsets))
     table = concat_batches([block.table for block in blocks])
     arrivals = Arrivals.concat([block.arrivals for block in blocks])
-    return Block(arrivals, table, indexes, merged_settled(blocks), merged_times(blocks))
+    return Block(arrivals, table, indexes, merge_marks(blocks), merge_times(blocks))
 
 
 def _as_sorted(index: Index) -> PoJoin:
@@ -185,13 +185,13 @@ def _as_sorted(index: Index) -> PoJoin:
     return PoJoin(index.shape, list(keys), rid)
 
 
-def merged_settled(blocks: list[Block]) -> Flags | None:
+def merge_marks(blocks: list[Block]) -> Flags | None:
     """The blocks' marks one after another, as they are now."""
     marks = [block.settled for block in blocks]
     return None if marks[0] is None else np.concatenate([m for m in marks if m is not None])
 
 
-def merged_times(blocks: list[Block]) -> Int64 | None:
+def merge_times(blocks: list[Block]) -> Int64 | None:
     """The blocks' event times one after another."""
     times = [block.times for block in blocks]
     return None if times[0] is None else np.concatenate([t for t in times if t is not None])
@@ -296,13 +296,13 @@ def _gap(size: int) -> int:
 def read_block(path: Path, shapes: list[Shape], *, preserved: bool) -> Block:
     """Map a segment's file once it is seen to be whole; some 0.4 ms a MiB the first time."""
     try:
-        mapped, header = _checked(path)
+        mapped, header = _map_checked(path)
         return _block(mapped, header, shapes, preserved)
     except (ValueError, LookupError, TypeError, struct.error) as error:
         raise DamagedError(f"{path.name}: {error}") from error
 
 
-def _checked(path: Path) -> tuple[mmap.mmap, int]:
+def _map_checked(path: Path) -> tuple[mmap.mmap, int]:
     """The mapped file and the size of its header."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size

@@ -239,25 +239,25 @@ class CompiledJoin:
         """Whether unmatched rows of a side come out."""
         return self.spec.how != "semi" and preserves(self.spec.how, side)
 
-    def needed(self, side: Side) -> list[str]:
+    def list_needed(self, side: Side) -> list[str]:
         """Columns of a side that keys, filters and checks of pairs are made from."""
         exprs = [key.expr for part in self.parts for key in part.keys[side]]
         exprs += [e for part in self.parts for e in (part.residual, part.filters[side]) if e]
         used = {name for expr in exprs for name in expr.columns(side)}
         return [name for name in self.schemas[side].names if name in used]
 
-    def named(self, side: Side) -> set[str]:
+    def list_named(self, side: Side) -> set[str]:
         """Columns of a side that the condition and the order name, decisive or not."""
-        names = {*self.condition.given.columns(side), *self.needed(side)}
+        names = {*self.condition.given.columns(side), *self.list_needed(side)}
         if self.spec.order_by is not None:
             names.add(self.spec.order_by[SIDES.index(side)])
         return names
 
-    def kept(self, side: Side) -> list[str]:
+    def list_kept(self, side: Side) -> list[str]:
         """Columns to keep of a side's rows: those of the output, and what is needed."""
         if side == "l" or not self.layout.only_left:
             return list(self.schemas[side].names)
-        return self.needed(side)
+        return self.list_needed(side)
 
     def give_rest(
         self, side: Side, table: pa.RecordBatch, matched: NDArray[np.bool_]

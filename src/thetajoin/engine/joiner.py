@@ -116,7 +116,7 @@ class Joiner:
         stream: Callable[[], PairStream],
         want_output: bool,
     ) -> Callable[[], Iterator[Found]]:
-        def found() -> Iterator[Found]:
+        def locate() -> Iterator[Found]:
             room = np.empty(0, np.int32)
             for holder, probes, stored in _locate(block, stream()):
                 if room.size < probes.size:
@@ -139,7 +139,7 @@ class Joiner:
                     probe_rows, stored = probe_rows.copy(), stored.copy()
                 yield Found(holder, probe_rows, stored, output)
 
-        return found
+        return locate
 
 
 def filter_pairs(
@@ -167,7 +167,7 @@ def sort_probes(view: View, rows: PartRows) -> PartRows:
     drivers = (*shape.run, *shape.setters, *(() if shape.primary is None else (shape.primary,)))
     if len(rows) < limits.sorted_probes or not drivers:
         return rows
-    return rows.sorted_by(view.asks[drivers[0]][0].probe_key)
+    return rows.sort_by(view.asks[drivers[0]][0].probe_key)
 
 
 def side_by_side(view: View, rows: PartRows) -> PartRows:
@@ -232,10 +232,10 @@ def make_probe(view: View, rows: PartRows, see: See | None) -> Probe:
     """What rows ask of an index."""
     by_key = {dim: rows.orders.get(asks[0].probe_key) for dim, asks in enumerate(view.asks)}
     hints = {dim: order for dim, order in by_key.items() if order is not None}
-    return seeing(Probe(view.intervals(rows.keys), len(rows), hints=hints), see, rows.rows)
+    return limit_sight(Probe(view.intervals(rows.keys), len(rows), hints=hints), see, rows.rows)
 
 
-def seeing(probe: Probe, see: See | None, rows: Positions) -> Probe:
+def limit_sight(probe: Probe, see: See | None, rows: Positions) -> Probe:
     """The same probes, each seeing only what `see` allows; `rows` are their positions in it."""
     if see is None:
         return probe

@@ -175,7 +175,7 @@ class Layout:
         columns = columns + take_columns(right, right_rows, alike=alike)
         return self._batch(columns, len(left_rows), BOTH)
 
-    def matched(
+    def match_rows(
         self,
         left: pa.RecordBatch,
         left_rows: Positions | None,

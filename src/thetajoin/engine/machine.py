@@ -139,7 +139,7 @@ class Size:
     exact: bool
 
 
-def fitting(
+def check_room(
     batches: Generator[pa.RecordBatch, None, None],
     advice: str,
     *,
@@ -170,13 +170,13 @@ def fitting(
                     return
                 room = (taken + free) * (1 - RESERVE) / copies
                 if taken > room:
-                    raise _refused(f"more than {rows:,} rows", taken, room, advice)
+                    raise _refusal(f"more than {rows:,} rows", taken, room, advice)
                 if not counted and taken >= FIRST_LOOK * room:
                     counted = True
                     if found := too_large(room * rows / taken):
                         about = "" if found.exact else "about "
                         size = found.rows * taken / rows
-                        raise _refused(f"{about}{found.rows:,.0f} rows", size, room, advice)
+                        raise _refusal(f"{about}{found.rows:,.0f} rows", size, room, advice)
                 step = FIRST_LOOK * room
                 next_look = max(taken + limits.large_result, step if not counted else taken + step)
             yield batch
@@ -190,7 +190,7 @@ def _bytes(batch: pa.RecordBatch) -> int:
     return total
 
 
-def _refused(rows: str, size: float, room: float, advice: str) -> ResourceError:
+def _refusal(rows: str, size: float, room: float, advice: str) -> ResourceError:
     return ResourceError(
         f"the result has {rows} ({_text(size)}), and there is room for {_text(room)} in memory: "
         f"{advice}"

@@ -137,12 +137,12 @@ def nearest_window(window: Window, nearest: Nearest, *, streaming: bool) -> Wind
         raise WindowError(
             "nearest on a stream needs a TimeWindow on its key: a left row comes out when the "
             f"watermark shows that no nearer row can come; give TimeWindow('1 hour', "
-            f"time={_shown(times)})"
+            f"time={_show_pair(times)})"
         )
     if (window.left_time, window.right_time) != times:
         raise WindowError(
-            f"nearest on a stream goes by event time: key={_shown(times)} must be the window's "
-            f"time={_shown((window.left_time, window.right_time))}"
+            f"nearest on a stream goes by event time: key={_show_pair(times)} must be the window's "
+            f"time={_show_pair((window.left_time, window.right_time))}"
         )
     before = window.length if window.before is None and window.after is None else window.before
     after = window.length if window.before is None and window.after is None else window.after
@@ -157,7 +157,7 @@ def nearest_window(window: Window, nearest: Nearest, *, streaming: bool) -> Wind
     return TimeWindow(before=before, after=after, time=window.time)
 
 
-def _shown(pair: tuple[str, str]) -> str:
+def _show_pair(pair: tuple[str, str]) -> str:
     return repr(pair[0] if pair[0] == pair[1] else pair)
 
 

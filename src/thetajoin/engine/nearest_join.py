@@ -70,10 +70,12 @@ class NearestJoin(CompiledJoin):
         """Whether a side's stored rows are ever looked for."""
         return side == "r"
 
-    def named(self, side: Side) -> set[str]:
+    def list_named(self, side: Side) -> set[str]:
         """Columns of a side that the condition and the order of ties name."""
         order_by = self.nearest.order_by
-        return super().named(side) | ({order_by} if side == "r" and order_by is not None else set())
+        return super().list_named(side) | (
+            {order_by} if side == "r" and order_by is not None else set()
+        )
 
     def new_state(self, share: Share | None = None) -> JoinState:
         """The empty state of a nearest match of streams, or of one unit's share of it."""
@@ -154,7 +156,7 @@ class NearestTable:
             rows = fill(len(batch), -1, np.int32)
             rows[found.left] = found.row
             if how == "left":
-                return layout.matched(batch.table, None, right, rows)
+                return layout.match_rows(batch.table, None, right, rows)
             lefts = np.flatnonzero(counts).astype(np.int32)
             return layout.pairs(batch.table, lefts, right, rows[lefts])
         order = order_of(found.left.astype(np.int64))
@@ -164,7 +166,7 @@ class NearestTable:
         lefts = np.repeat(number_rows(len(batch)), np.maximum(counts, 1))
         rows = fill(lefts.size, -1, np.int32)
         rows[(counts > 0)[lefts]] = matches
-        return layout.matched(batch.table, lefts, right, rows)
+        return layout.match_rows(batch.table, lefts, right, rows)
 
 
 class HeldNearest:

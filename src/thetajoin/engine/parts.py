@@ -308,7 +308,7 @@ class Distance:
 def whole_bounds(difference: Difference) -> tuple[int | None, int | None]:
     """An exact difference's bounds as inclusive integers in the keys' own unit."""
 
-    def scaled(bound: object) -> int | None:
+    def scale_up(bound: object) -> int | None:
         if bound is None:
             return None
         if isinstance(bound, Decimal):
@@ -316,7 +316,7 @@ def whole_bounds(difference: Difference) -> tuple[int | None, int | None]:
         assert isinstance(bound, int)
         return bound
 
-    low, high = scaled(difference.low), scaled(difference.high)
+    low, high = scale_up(difference.low), scale_up(difference.high)
     low = low + 1 if low is not None and difference.low_strict else low
     return low, high - 1 if high is not None and difference.high_strict else high
 

@@ -337,11 +337,11 @@ class PartRows:
                 self.orders[key] = order_among(all_rows.order(key, mapper), mine)
         return self.orders[key]
 
-    def _sorted_keys(self) -> set[int]:
+    def _list_orders(self) -> set[int]:
         """The keys whose orders are known."""
         return set(self.orders) | (set() if self.among is None else set(self.among[0].orders))
 
-    def sorted_by(self, key: int) -> PartRows:
+    def sort_by(self, key: int) -> PartRows:
         """These rows in the order of a key, with what is known of their other orders."""
         values = self.keys[key]
         if isinstance(values, BytesKey) or is_sorted(values):
@@ -349,7 +349,7 @@ class PartRows:
         order = self.order(key)
         taken = self.take(order)
         where = invert(order)
-        for other in self._sorted_keys() - {key}:
+        for other in self._list_orders() - {key}:
             taken.orders[other] = gather(where, self.order(other))
         taken.orders[key] = number_rows(len(self))
         return taken

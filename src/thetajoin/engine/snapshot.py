@@ -295,7 +295,7 @@ def _read_late(state: JoinState, side: Side, late: Any, reader: _Reader) -> list
 
 def _fill_store(state: JoinState, side: Side, saved: dict[str, Any], reader: _Reader) -> None:
     store, count = state.stores[side], _read_count(saved, "count")
-    names = state.join.kept(side)
+    names = state.join.list_kept(side)
     schema = pa.schema([state.join.schemas[side].field(name) for name in names])
     last = -1
     for at in _read_field(saved, "blocks", list):

@@ -20,7 +20,7 @@ from thetajoin.batch.keys import Int64
 from thetajoin.engine.block import Block, Flags, concat_batches, empty_batch
 from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import KeyedBatch, cast_back, make_batch
-from thetajoin.engine.step import Arrival, Share, Sink, Step, copied_marks
+from thetajoin.engine.step import Arrival, Share, Sink, Step, copy_marks
 from thetajoin.errors import SnapshotError, WindowError
 from thetajoin.index.probe import Arrivals
 from thetajoin.kernels.threads import Mapper, use_threads
@@ -86,12 +86,12 @@ class JoinState:
         """What calls have given so far, as one table."""
         return pa.Table.from_batches(output, schema=self.schema)
 
-    def owed(self, pending: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    def list_owed(self, pending: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """What a snapshot holds beside the rows: output that has not come out yet."""
         return pending
 
     def restore_owed(self, saved: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """The pending output that `owed` gave; refuses rows with other columns."""
+        """The pending output that `list_owed` gave; refuses rows with other columns."""
         if any(not batch.schema.equals(self.schema) for batch in saved):
             raise SnapshotError("pending rows have other columns than the output")
         return saved
@@ -140,7 +140,7 @@ class JoinState:
             if side in share.probed_in_part:
                 start, end = share.part(end, firsts[side])
             mine, befores[side] = rows[side].slice(start, end - start), befores[side][start:end]
-            batches[side] = make_batch(mine, side, join.parts, join.kept(side))
+            batches[side] = make_batch(mine, side, join.parts, join.list_kept(side))
             firsts[side] += start
         arrivals: dict[Side, Arrival] = {}
         for side in SIDES:
@@ -188,7 +188,7 @@ class JoinState:
             return batch, Arrivals.dense(first, len(batch))
         # Rows of a self-join are stored once, to be found in both roles.
         role: Side = "l" if self.join.spec.self_join else side
-        mine = self.share.stored(self.join.parts[0], batches, role, first)
+        mine = self.share.choose_stored(self.join.parts[0], batches, role, first)
         kept = batch.where(mine)
         if not len(kept) or not self.join.is_ordered:
             return kept, Arrivals.dense(first, len(kept))
@@ -247,7 +247,7 @@ class JoinState:
     ) -> Iterator[pa.RecordBatch]:
         """Give stored rows out as unmatched; `marks` then says that they are settled."""
         if rows.size:
-            copied_marks(block, marks)[rows] = True
+            copy_marks(block, marks)[rows] = True
             yield from self._give_alone(side, block, rows)
 
     def _give_alone(
@@ -302,7 +302,7 @@ class JoinState:
             store.set_marks(marks)
             store.drop_before(first)
 
-    def expired(self, side: Side, last: int, newest: int | None) -> bool:
+    def has_expired(self, side: Side, last: int, newest: int | None) -> bool:
         """Whether rows up to an arrival number and an event time can be forgotten."""
         window, clock = self.join.window, self.join.clock
         if isinstance(window, CountWindow):

@@ -102,12 +102,12 @@ class Sink:
             if meeting.flags is not None:
                 meeting.flags[found.probe_rows] = True
             if found.block.settled is not None:
-                copied_marks(found.block, self.marks)[found.stored_rows] = True
+                copy_marks(found.block, self.marks)[found.stored_rows] = True
             if found.output is not None and found.output.num_rows:
                 yield found.output
 
 
-def copied_marks(block: Block, marks: dict[object, Flags]) -> Flags:
+def copy_marks(block: Block, marks: dict[object, Flags]) -> Flags:
     """A block's marks to change: a copy, made once, that `Store.set_marks` puts in place."""
     assert block.settled is not None
     if block.identity not in marks:
@@ -136,8 +136,8 @@ class Step:
         """Who meets whom: together these cover every pair with a new row exactly once."""
         new = self.blocks
         if not self.join.is_ordered:
-            yield self._meeting("r", [])
-            yield self._meeting("l", [new["r"]])
+            yield self._meet("r", [])
+            yield self._meet("l", [new["r"]])
             return
         sees = {side: self._sees(side) for side in SIDES}
         if self.join.spec.self_join and self._new_meet(sees):
@@ -149,7 +149,7 @@ class Step:
             sees = {side: See(see.low, None) for side, see in sees.items()}
             met["r"] = []
         for side in SIDES:
-            yield self._meeting(side, met[side], sees[side])
+            yield self._meet(side, met[side], sees[side])
 
     def _all_but_itself(self, sees: Mapping[Side, See]) -> Iterator[Meeting]:
         """A self-join's meetings where all new rows are in the window together.
@@ -159,13 +159,13 @@ class Step:
         """
         for side in SIDES:
             low = sees[side].low
-            yield self._meeting(side, [], None if low is None else See(low, None))
+            yield self._meet(side, [], None if low is None else See(low, None))
         arrival = self.arrivals["l"]
         apart = arrival.first + np.arange(len(arrival.batch))
         yield Meeting("l", arrival.batch, [self.blocks["r"]], See(None, None, apart))
 
-    def _meeting(self, side: Side, new: list[Block], see: See | None = None) -> Meeting:
-        stored, arrival = self.stores[OTHER[side]].probed(), self.arrivals[side]
+    def _meet(self, side: Side, new: list[Block], see: See | None = None) -> Meeting:
+        stored, arrival = self.stores[OTHER[side]].list_probed(), self.arrivals[side]
         return Meeting(side, arrival.batch, [*stored, *new], see, arrival.block.settled)
 
     def _sees(self, side: Side) -> See:
@@ -226,7 +226,7 @@ class Share:
         at = (self.unit + seen) % self.units
         return rows * at // self.units, rows * (at + 1) // self.units
 
-    def stored(
+    def choose_stored(
         self, part: Part, batches: Mapping[Side, KeyedBatch], side: Side, seen: int
     ) -> NDArray[np.bool_]:
         """Which rows of a micro-batch this unit stores: those in its range of a key.

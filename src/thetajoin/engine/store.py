@@ -24,11 +24,11 @@ from thetajoin.engine.block import (
     Flags,
     Index,
     concat_batches,
+    make_sorted_block,
+    make_unsorted_block,
     merge_blocks,
-    merged_settled,
-    merged_times,
-    sorted_block,
-    unsorted_block,
+    merge_marks,
+    merge_times,
 )
 from thetajoin.engine.parts import Part, Side
 from thetajoin.engine.rows import KeyedBatch
@@ -82,10 +82,10 @@ def next_merge(
     return None
 
 
-def fitting_rows(room: int, rows: int, size: int) -> int:
+def count_fitting(room: int, rows: int, size: int) -> int:
     """How many rows fit into `room` bytes if `rows` of them take `size`; at least one.
 
-    >>> fitting_rows(1000, 50, 2000)
+    >>> count_fitting(1000, 50, 2000)
     25
     """
     return max(1, min(LARGEST, room * rows // max(1, size)))
@@ -186,7 +186,7 @@ class Store:
         """All blocks, oldest first; rows of a running merge are in the old ones."""
         return [*self.segments, *([self.head] if self.head is not None else [])]
 
-    def probed(self) -> list[Block]:
+    def list_probed(self) -> list[Block]:
         """The blocks that a probe must ask."""
         return self.blocks()
 
@@ -221,8 +221,8 @@ class Store:
         args = (arrivals, batch, self.shapes, self._stored)
         keyed = sort and all(shape.run for shape in self.shapes)
         if self._can_head and len(batch) <= self.config.head_rows // 2 and not keyed:
-            return unsorted_block(*args, settled=settled, times=times, capacity=0)
-        return sorted_block(*args, settled=settled, times=times, mapper=mapper)
+            return make_unsorted_block(*args, settled=settled, times=times, capacity=0)
+        return make_sorted_block(*args, settled=settled, times=times, mapper=mapper)
 
     def add(self, block: Block, arrived: int | None = None) -> None:
         """Store a block made by `block_of`; then merge what is due.
@@ -264,8 +264,8 @@ class Store:
             Arrivals.concat([part.arrivals for part in both]),
             concat_batches([part.table for part in both]),
             longer,
-            merged_settled(both),
-            merged_times(both),
+            merge_marks(both),
+            merge_times(both),
         )
 
     def _close_head(self) -> None:
@@ -297,7 +297,7 @@ class Store:
         if due() is None:  # as for most micro-batches: weighing all segments would cost more
             return None
         size = sum(segment.nbytes for segment in self.segments)
-        return due(largest=fitting_rows(limits.segment_bytes, sum(rows), size))
+        return due(largest=count_fitting(limits.segment_bytes, sum(rows), size))
 
     def settle_merge(self, *, wait: bool) -> None:
         """Put a finished merge in place; with `wait`, finish it first."""
@@ -318,7 +318,7 @@ class Store:
         end = start + len(parts)
         if held[start:end] != wanted:
             return
-        now = merged.with_marks(merged_settled(self.segments[start:end]))
+        now = merged.with_marks(merge_marks(self.segments[start:end]))
         self.segments = [*self.segments[:start], now, *self.segments[end:]]
         self.merges += 1
 
@@ -328,7 +328,7 @@ class Store:
         if self.head is not None:
             (self.head,) = with_marks([self.head], marks)
 
-    def settled_of(self, first: int, last: int) -> Flags:
+    def read_marks(self, first: int, last: int) -> Flags:
         """The marks of the rows from one arrival number to another."""
         return np.concatenate([flags for flags, _ in self._marks(first, last)])
 

@@ -505,7 +505,7 @@ class StreamJoin:
             spec=self._spec if state is None else state.spec,
             schemas=dict(self._now.schemas),
             early=list(self._now.early),
-            pending=pending if state is None else state.owed(pending),
+            pending=pending if state is None else state.list_owed(pending),
         )
         return snapshots.write(saved, state)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from thetajoin.arrays import fill
 from thetajoin.batch.keys import BytesKey
-from thetajoin.engine.block import Block, Flags, sorted_block, unsorted_block
+from thetajoin.engine.block import Block, Flags, make_sorted_block, make_unsorted_block
 from thetajoin.engine.joiner import See
 from thetajoin.engine.layout import preserves
 from thetajoin.engine.parts import MIRROR, OTHER, SIDES, Ask, Part, Side, View
@@ -127,9 +127,9 @@ class _OneShot:
         if view.shape.run and many_probes:  # an equality that many look up
             few = False
         if few and not any(dim.is_bytes for dim in view.shape.dims):
-            return unsorted_block(*args, settled=flags, times=None, capacity=0)
+            return make_unsorted_block(*args, settled=flags, times=None, capacity=0)
         with mapper_of(self._join, len(batch)) as mapper:
-            return sorted_block(*args, settled=flags, times=None, mapper=mapper)
+            return make_sorted_block(*args, settled=flags, times=None, mapper=mapper)
 
 
 class StaticJoin:
@@ -152,7 +152,7 @@ class StaticJoin:
         self._blocks = [join.new_store(other).block_of(batch, times)]
         self.table = batch.table
 
-    def meeting(self, rows: pa.RecordBatch) -> Meeting:
+    def meet(self, rows: pa.RecordBatch) -> Meeting:
         """A batch of the stream, and the table that it meets."""
         batch = self._join.key_rows(rows, self._side)
         flags = None if self._join.spec.how == "inner" else np.zeros(len(batch), np.bool_)
@@ -160,7 +160,7 @@ class StaticJoin:
 
     def run(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The output of a batch of the stream, which is done with once it has probed."""
-        meeting, join = self.meeting(rows), self._join
+        meeting, join = self.meet(rows), self._join
         joiner = join.joiner.limit_width(self.table, meeting.batch.table)
         sink = Sink(joiner, wants_pairs=join.spec.how not in ("semi", "anti"))
         yield from sink.take(meeting)
@@ -326,12 +326,12 @@ def _look_ups_of_overlap(
     yield LookUp(second, "l", {"l": rows["l"].where(proper["l"]), "r": rows["r"]})
     # What neither finds: intervals that end before they begin, on the side that they begin on.
     if not proper["r"].all():
-        yield _reversed(part, "r", overlap, rows, proper)
+        yield _look_up_reversed(part, "r", overlap, rows, proper)
     if not proper["l"].all():
-        yield _reversed(part, "l", overlap, rows, proper)
+        yield _look_up_reversed(part, "l", overlap, rows, proper)
 
 
-def _reversed(
+def _look_up_reversed(
     part: Part,
     side: Side,
     overlap: Overlap,

@@ -290,17 +290,17 @@ class PoJoin(SortedRows):
         """
         if not self._is_passed_over(probe.size):
             return ranges, needed
-        left = []
+        others = []
         for dim in needed:
             if dim not in self.shape.setters or not self._follows(dim):
-                left.append(dim)
+                others.append(dim)
             elif self.run is not None:
                 ranges = self._narrow(probe, dim, intervals[dim], self._column(dim), ranges)
             else:
                 column = self._column(dim)
                 starts, ends = self._narrow(probe, dim, intervals[dim], column, runs)
                 ranges = np.maximum(ranges[0], starts), np.minimum(ranges[1], ends)
-        return ranges, tuple(left)
+        return ranges, tuple(others)
 
     def _is_passed_over(self, probes: int) -> bool:
         """Whether there are enough probes to make one pass over all rows worthwhile."""

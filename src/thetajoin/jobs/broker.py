@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from thetajoin.errors import ThetaJoinError
@@ -73,7 +72,7 @@ class Broker:
     ) -> None:
         self.folder = folder
         self._partitions = partitions
-        self._port = port
+        self.port = port
         self._users = dict(users or {})
         self._tls = tls
         self._more = dict(settings or {})
@@ -82,32 +81,22 @@ class Broker:
     @property
     def servers(self) -> str:
         """Where it listens."""
-        return f"{HOST}:{self._port}"
-
-    @property
-    def port(self) -> int | None:
-        """Its port, once it has one."""
-        return self._port
+        return f"{HOST}:{self.port}"
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:
         """Start it and wait until it takes messages; takes some seconds."""
         jars = broker_jars()
         self.folder.mkdir(parents=True, exist_ok=True)
-        wanted = [self._port] if self._port is not None else random.sample(_PORTS, TRIES)
+        wanted = [self.port] if self.port is not None else random.sample(_PORTS, TRIES)
         for port in wanted:
-            self._port = port
+            self.port = port
             if self._try_start(jars):
                 return
         raise ThetaJoinError(f"Kafka did not start: {_STARTED!r} is not in {self._log}")
@@ -176,15 +165,15 @@ class Broker:
         return file
 
     def _write_settings(self) -> Path:
-        assert self._port is not None
-        inner = self._port + 10_000
+        assert self.port is not None
+        inner = self.port + 10_000
         kind = ("SASL_" if self._users else "") + ("SSL" if self._tls else "PLAINTEXT")
         given = {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@{HOST}:{inner}",
-            "listeners": f"{kind}://{HOST}:{self._port},CONTROLLER://{HOST}:{inner}",
-            "advertised.listeners": f"{kind}://{HOST}:{self._port}",
+            "listeners": f"{kind}://{HOST}:{self.port},CONTROLLER://{HOST}:{inner}",
+            "advertised.listeners": f"{kind}://{HOST}:{self.port}",
             "inter.broker.listener.name": kind,
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": f"{kind}:{kind},CONTROLLER:PLAINTEXT",

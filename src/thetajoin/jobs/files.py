@@ -22,12 +22,12 @@ STDIN = "-"
 _Identity = tuple[int, int]
 
 
-def named_format(path: Path) -> str:
+def guess_format(path: Path) -> str:
     """The format of a result by its name: its ending's, Parquet where it has none.
 
     An unknown ending is returned as it is, for the error that refuses it.
 
-    >>> [named_format(Path(name)) for name in ("o.feather", "o", "o.csv.gz")]
+    >>> [guess_format(Path(name)) for name in ("o.feather", "o", "o.csv.gz")]
     ['arrow', 'parquet', 'gz']
     """
     if not path.suffix or path.is_dir():
@@ -37,7 +37,7 @@ def named_format(path: Path) -> str:
 
 def output_format(path: Path) -> str:
     """The format of a file to be written; an ending that means none is an error."""
-    form = named_format(path)
+    form = guess_format(path)
     if form not in WRITTEN:
         known = list_endings(*WRITTEN)
         raise OptionError(

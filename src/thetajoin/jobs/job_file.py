@@ -55,8 +55,8 @@ from thetajoin.jobs.files import (
     check_new,
     check_stream_sink,
     folder,
+    guess_format,
     input_format,
-    named_format,
     place,
     read_stdin,
 )
@@ -70,6 +70,7 @@ from thetajoin.jobs.systems import (
     TableSource,
     TableStream,
     TopicSource,
+    check_choice,
     find_kind,
     read_outside_sink,
     read_table_source,
@@ -283,7 +284,7 @@ def _read_source(data: Any, where: str, base: Path) -> SourceSpec:
     path = place(data["path"], base)
     stream, form = data.get("stream", False), data.get("format")
     if form is not None:
-        _check_one_of(form, _SPARK_FORMATS if stream else FORMATS, "format", where)
+        check_choice(form, _SPARK_FORMATS if stream else FORMATS, "format", where)
     try:
         input_format(path, form)
     except SchemaError as error:
@@ -299,11 +300,6 @@ def _read_watermark(data: dict[str, Any], where: str) -> tuple[str, str] | None:
     if not delay:
         raise OptionError(f"{where}: watermark = {data['watermark']!r}: write 'ts 10 seconds'")
     return column, delay
-
-
-def _check_one_of(value: str, known: tuple[str, ...], key: str, where: str) -> None:
-    if value not in known:
-        raise OptionError(f"{where}: {key} = {value!r}: {suggest(value, known)}")
 
 
 def _read_window(data: Any, where: str) -> tuple[Window, Any]:
@@ -334,7 +330,7 @@ def _read_sink(data: Any, where: str, base: Path) -> dict[str, Any]:
     kind = find_kind(data, SINKS)
     _check_keys(data, "sink", where, None if kind is None else SINK_KEYS[kind])
     mode = data.get("mode", "append")
-    _check_one_of(mode, ("append", "update"), "mode", where)
+    check_choice(mode, ("append", "update"), "mode", where)
     if "key" in data and "id" not in data:
         raise OptionError(f"{where}: key is what an id is made from: add id = 'match_id'")
     ids = {"id": data.get("id"), "key": tuple(data.get("key", ()))}
@@ -342,7 +338,7 @@ def _read_sink(data: Any, where: str, base: Path) -> dict[str, Any]:
         into = read_outside_sink(data, kind, where, base)
         return {"into": into, "sink_format": kind, "mode": mode, **ids}
     path = folder(data, "path", where, base)
-    form = data.get("format") or ("parquet" if path is None else named_format(path))
+    form = data.get("format") or ("parquet" if path is None else guess_format(path))
     overwrite = data.get("overwrite", False)
     return {"sink": path, "sink_format": form, "mode": mode, "overwrite": overwrite, **ids}
 
@@ -362,7 +358,7 @@ def _read_spark(data: Any, where: str, base: Path) -> dict[str, Any]:
 def _check_whole(job: Job, data: dict[str, Any], where: str) -> Job:
     if "sink" in data and job.into is None:
         formats = (*_SPARK_FORMATS, CONSOLE) if job.streaming else WRITTEN
-        _check_one_of(job.sink_format, formats, "format", f"{where}, sink")
+        check_choice(job.sink_format, formats, "format", f"{where}, sink")
     if job.streaming:
         _check_stream(job, where)
     else:
@@ -395,7 +391,7 @@ def _check_stream(job: Job, where: str) -> None:
     for name, source in job.sources.items():
         if source.outside is not None:
             continue
-        _check_one_of(spark_format(source), _SPARK_FORMATS, "format", f"{where}, source {name!r}")
+        check_choice(spark_format(source), _SPARK_FORMATS, "format", f"{where}, source {name!r}")
     if job.overwrite:
         raise OptionError(f"{where}, sink: a stream goes on with what is there: no overwrite")
     _check_checkpoint(job, where)

@@ -15,10 +15,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from thetajoin.errors import OptionError, SchemaError
-from thetajoin.jobs.systems import LATEST, TableSink, TableSource, TableStream
+from thetajoin.jobs.systems import LATEST, Table, TableSink, TableSource, TableStream
+from thetajoin.predicate.render import backquote
 from thetajoin.spark.failures import plain_errors
 
-Table = TableSource | TableStream | TableSink
 CATALOG, S3 = "spark.sql.catalog.", "spark.hadoop.fs.s3a."
 # Of an Iceberg snapshot: which query wrote it, and its micro-batch.
 _APP, _BATCH = "thetajoin.query", "thetajoin.batch"
@@ -238,12 +238,12 @@ def _locate(table: Table) -> str:
 
 def _quote(place: str) -> str:
     """A table's name in a catalog, as SQL has it."""
-    return ".".join(f"`{part.replace('`', '``')}`" for part in place.split("."))
+    return ".".join(map(backquote, place.split(".")))
 
 
 def _find_newest_version(session: Any, place: str) -> int:
     at = place if "://" in place else os.path.abspath(place)
-    history = session.sql(f"DESCRIBE HISTORY delta.`{at.replace('`', '``')}` LIMIT 1")
+    history = session.sql(f"DESCRIBE HISTORY delta.{backquote(at)} LIMIT 1")
     return int(history.first()["version"])
 
 

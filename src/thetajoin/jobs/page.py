@@ -104,7 +104,7 @@ class Feed:
         self.picture = picture or Picture()
         self._keep = keep
         self._history = History() if keep is None else load(keep)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._messages: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
         self._number = 0
         self._status = STARTING
@@ -156,22 +156,19 @@ class Feed:
             missing = [text for at, text in self._messages if at > number]
             if number >= 0 and len(missing) == self._number - number:
                 return self._number, b"\n".join(missing), False
-            return self._number, self._everything(), True
+            return self._number, self.describe_all(), True
 
-    def everything(self) -> bytes:
+    def describe_all(self) -> bytes:
         """All that is known, as a line of JSON."""
         with self._lock:
-            return self._everything()
-
-    def _everything(self) -> bytes:
-        if self._whole is None or self._whole[0] != self._number:
-            whole = self._describe_now() | {
-                "picture": asdict(self.picture),
-                "fields": _FIELDS,
-                "points": [_values(point) for point in self._history.points],
-            }
-            self._whole = self._number, _encode(whole)
-        return self._whole[1]
+            if self._whole is None or self._whole[0] != self._number:
+                whole = self._describe_now() | {
+                    "picture": asdict(self.picture),
+                    "fields": _FIELDS,
+                    "points": [_values(point) for point in self._history.points],
+                }
+                self._whole = self._number, _encode(whole)
+            return self._whole[1]
 
     def _describe_now(self) -> dict[str, Any]:
         return {
@@ -369,7 +366,7 @@ def _make_app(page: Page) -> Starlette:
         return HTMLResponse(html, headers=headers)
 
     async def state(_request: Request) -> Response:
-        text = page.feed.everything()
+        text = page.feed.describe_all()
         return Response(text, media_type="application/json", headers=headers)
 
     async def events(_request: Request) -> Response:

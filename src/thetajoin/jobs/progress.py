@@ -1,7 +1,7 @@
 """The numbers of a streaming join, micro-batch by micro-batch.
 
 A joined DataFrame carries an observed metric with a line of JSON from each unit. `read_progress`
-turns Spark's progress report into a `JoinProgress`. `Follower` tells of every micro-batch of one
+turns Spark's progress report into a `JoinProgress`. `Follower` reports every micro-batch of one
 query; `ProgressListener` does so for all queries of a session, and costs more.
 """
 
@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -259,7 +258,7 @@ class Kept:
         self._run = ""
         self._units: dict[tuple[str, int], UnitProgress] = {}
 
-    def completed(self, progress: JoinProgress) -> JoinProgress:
+    def complete(self, progress: JoinProgress) -> JoinProgress:
         """The progress with what all units store, also those that had nothing to do."""
         if progress.run != self._run:
             self._run, self._units = progress.run, {}
@@ -278,7 +277,7 @@ class Kept:
 
 
 class Follower:
-    """Tells subscribers of every micro-batch of a query, in order, and of its end.
+    """Reports every micro-batch of a query to subscribers, in order, and then its end.
 
     ```
     with Follower(query, print):
@@ -337,12 +336,7 @@ class Follower:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def look(self) -> None:
@@ -356,7 +350,7 @@ class Follower:
         follows = batch == 0 if before is None else batch - before in (0, 1)
         for report in [newest] if follows else self._read_recent(newest):
             self._last = _key(report)
-            progress = self._kept.completed(read_progress(report))
+            progress = self._kept.complete(read_progress(report))
             self.batches += 1
             for on_progress, _ in self._subscribers:
                 _call(on_progress, progress)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from thetajoin.engine.block import concat_batches
 from thetajoin.errors import SchemaError, one_line
 from thetajoin.jobs.files import real
 
@@ -97,14 +98,10 @@ def regroup(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             held.append(batch)
             rows += batch.num_rows
         if rows >= _TOGETHER:
-            yield _concatenate(held)
+            yield concat_batches(held)
             held, rows = [], 0
     if held:
-        yield _concatenate(held)
-
-
-def _concatenate(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        yield concat_batches(held)
 
 
 def take_first(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

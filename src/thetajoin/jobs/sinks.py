@@ -17,6 +17,7 @@ from thetajoin.jobs.job_file import CONSOLE, Job
 from thetajoin.jobs.kafka import check_broker
 from thetajoin.jobs.lakes import append_batch, check_table
 from thetajoin.jobs.systems import DatabaseSink, Sink, TableSink, TopicSink
+from thetajoin.predicate.render import backquote
 from thetajoin.spark.match_ids import match_ids
 from thetajoin.spark.tasks import map_batches, name_by_position
 
@@ -34,7 +35,7 @@ def start_query(
     any more.
     """
     if job.into is not None:
-        writer = _checked_writer(job, found, job.into)
+        writer = _check_writer(job, found, job.into)
     else:
         writer = _file_writer(job, found, show, closed)
     if job.checkpoint is not None:
@@ -63,7 +64,7 @@ def _file_writer(
     return found.writeStream.foreachBatch(show_batch)
 
 
-def _checked_writer(job: Job, found: Any, sink: Sink) -> Any:
+def _check_writer(job: Job, found: Any, sink: Sink) -> Any:
     """A writer to a system that is no folder of files, which has to answer."""
     assert job.checkpoint is not None
     try:
@@ -108,7 +109,7 @@ def stream_writer(
 def messages(rows: Any, name: str | None) -> Any:
     """Rows as Kafka messages: all columns as JSON, and the id as the key."""
     value = F.to_json(F.struct("*"), _JSON).alias("value")
-    key = [] if name is None else [F.col(f"`{name}`").alias("key")]
+    key = [] if name is None else [F.col(backquote(name)).alias("key")]
     return rows.select(*key, value)
 
 

@@ -17,7 +17,8 @@ from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.jobs.files import read_table
 from thetajoin.jobs.job_file import CheckedQuery, Job, SourceSpec, spark_format
-from thetajoin.jobs.systems import TableSink, TableSource, TableStream, TopicSink, TopicSource
+from thetajoin.jobs.systems import Table, TableSource, TableStream, TopicSink, TopicSource
+from thetajoin.predicate.render import backquote
 from thetajoin.query.run import compile_query
 from thetajoin.secrets import redact
 from thetajoin.window.windows import length_in
@@ -102,11 +103,10 @@ def list_topics(job: Job) -> list[TopicSource | TopicSink]:
     return [place for place in places if isinstance(place, TopicSource | TopicSink)]
 
 
-def _list_tables(job: Job) -> list[TableSource | TableStream | TableSink]:
+def _list_tables(job: Job) -> list[Any]:
     """The Delta and Iceberg tables of a job."""
-    kinds = TableSource | TableStream | TableSink
     places = [*(source.outside for source in job.sources.values()), job.into]
-    return [place for place in places if isinstance(place, kinds)]
+    return [place for place in places if isinstance(place, Table)]
 
 
 def _start_session(job: Job, tell: Say) -> Any:
@@ -114,13 +114,13 @@ def _start_session(job: Job, tell: Say) -> Any:
         from thetajoin.jobs.jars import jar_settings
         from thetajoin.jobs.lakes import store_settings, table_settings
         from thetajoin.spark.session import local_session
-        from thetajoin.spark.versions import installed_spark
+        from thetajoin.spark.versions import read_spark_version
     except ImportError as error:
         raise OptionError("a streaming job needs Spark: pip install 'thetajoin[spark]'") from error
     names = list_connectors(job)
     if names:
         tell(f"fetching what Spark needs for {', '.join(names)}, the first time only")
-    settings = jar_settings(names, installed_spark(), folder=job.jars, packages=job.packages)
+    settings = jar_settings(names, read_spark_version(), folder=job.jars, packages=job.packages)
     if "s3" in names:
         settings |= store_settings(os.environ)
     settings |= table_settings(_list_tables(job))
@@ -169,12 +169,11 @@ def _open_table_stream(session: Any, job: Job, name: str, source: TableStream, n
         if start is not None:
             _keep(job, began_at, start)
     stream = lakes.read_table_stream(session, source, start)
-    return stream.select(*(f"`{column.replace('`', '``')}`" for column in began.names))
+    return stream.select(*map(backquote, began.names))
 
 
 def _open_topic(session: Any, job: Job, name: str, source: TopicSource, note: Say) -> Any:
-    from thetajoin.jobs.kafka import check_broker, read_topic
-    from thetajoin.jobs.kafka_failures import kafka_errors
+    from thetajoin.jobs.kafka import check_broker, kafka_errors, read_topic
 
     check_broker(session, source)
     with kafka_errors(f"source {name!r}", source):
@@ -229,8 +228,7 @@ def _schema_file(checkpoint: Path) -> Path:
 
 def explain_failure(failure: BaseException, job: Job, session: Any) -> str:
     """Why a query has failed, in one line, without secrets."""
-    from thetajoin.jobs.kafka import find_missing
-    from thetajoin.jobs.kafka_failures import about, kafka_reason, no_topic
+    from thetajoin.jobs.kafka import about, find_missing, kafka_reason, no_topic
     from thetajoin.spark.failures import reason
 
     streams = [table for table in _list_tables(job) if isinstance(table, TableStream)]

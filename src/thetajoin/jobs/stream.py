@@ -83,11 +83,11 @@ def plan_stream(
     """The job's query, and its result as a streaming DataFrame that nothing reads yet."""
     try:
         from thetajoin.spark.failures import plain_errors
-        from thetajoin.spark.stream import accepted
+        from thetajoin.spark.stream import read_accepted
         from thetajoin.spark.unit_spec import StreamSettings
     except ImportError as error:
         raise OptionError("a streaming job needs Spark: pip install 'thetajoin[spark]'") from error
-    accepts = () if job.checkpoint is None else accepted(str(job.checkpoint))
+    accepts = () if job.checkpoint is None else read_accepted(str(job.checkpoint))
     settings = StreamSettings(job.late, accepts, job.routing)
     query = compiled(job, settings)
     with plain_errors("the streaming query could not start"):

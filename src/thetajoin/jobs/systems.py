@@ -119,7 +119,7 @@ class TopicSource:
 
 
 @dataclass(frozen=True)
-class TableSource:
+class Table:
     """A table of Delta (a folder or URI) or Iceberg (``catalog.namespace.table``)."""
 
     kind: str
@@ -131,7 +131,12 @@ class TableSource:
 
 
 @dataclass(frozen=True)
-class TableStream:
+class TableSource(Table):
+    """A table of Delta or Iceberg that is read once, as it is now."""
+
+
+@dataclass(frozen=True)
+class TableStream(Table):
     """A table of Delta or Iceberg that is read as a stream of the rows added to it.
 
     starting: None for all rows of the table and then what is added; a version (of Iceberg, a
@@ -140,15 +145,9 @@ class TableStream:
     which otherwise are an error.
     """
 
-    kind: str
-    place: str
     starting: int | str | None = None
     most: int | None = None
     skip_changes: bool = False
-    options: Options = field(default=(), repr=False)
-
-    def __str__(self) -> str:
-        return f"the {self.kind.title()} table {self.place}"
 
 
 @dataclass(frozen=True)
@@ -164,15 +163,8 @@ class TopicSink:
 
 
 @dataclass(frozen=True)
-class TableSink:
+class TableSink(Table):
     """A table of Delta or Iceberg that matches are appended to, each micro-batch once."""
-
-    kind: str
-    place: str
-    options: Options = field(default=(), repr=False)
-
-    def __str__(self) -> str:
-        return f"the {self.kind.title()} table {self.place}"
 
 
 @dataclass(frozen=True)
@@ -201,9 +193,9 @@ def read_topic_source(data: dict[str, Any], where: str, base: Path) -> TopicSour
     _require(data, "topic", where)
     if data.get("stream") is False:
         raise OptionError(f"{where}: a topic is read as a stream: leave stream = false out")
-    form = _check_choice(data.get("format", "json"), FORMATS, "format", where)
+    form = check_choice(data.get("format", "json"), FORMATS, "format", where)
     for name in data.get("metadata", ()):
-        _check_choice(name, METADATA, "metadata", where)
+        check_choice(name, METADATA, "metadata", where)
     most = data.get("max_offsets_per_trigger")
     if most is not None and most < 1:
         raise OptionError(f"{where}: max_offsets_per_trigger = {most} must be at least 1")
@@ -214,7 +206,7 @@ def read_topic_source(data: dict[str, Any], where: str, base: Path) -> TopicSour
     elif form != "json" and "schema" not in data:
         what = "schema = 'FILE.avsc'" if form == "avro" else "schema = 'id BIGINT, ...'"
         raise OptionError(f"{where}: format = {form!r} needs its columns: write {what}")
-    on_poison = _check_choice(data.get("on_poison", "skip"), ("skip", "fail"), "on_poison", where)
+    on_poison = check_choice(data.get("on_poison", "skip"), ("skip", "fail"), "on_poison", where)
     if "poison" in data and on_poison == "fail":
         raise OptionError(f"{where}: on_poison = 'fail' keeps nothing aside: leave poison out")
     avro = _read_avro_schema(base / data["schema"], where) if form == "avro" else None
@@ -247,7 +239,7 @@ def read_table_source(
     most = data.get("max_files_per_trigger")
     if most is not None and most < 1:
         raise OptionError(f"{where}: max_files_per_trigger = {most} must be at least 1")
-    on_change = _check_choice(data.get("on_change", "fail"), ("fail", "skip"), "on_change", where)
+    on_change = check_choice(data.get("on_change", "fail"), ("fail", "skip"), "on_change", where)
     return TableStream(
         kind=kind,
         place=found,
@@ -296,7 +288,8 @@ def _require(data: dict[str, Any], key: str, where: str) -> None:
         raise OptionError(f"{where} has no {key!r}")
 
 
-def _check_choice(value: Any, known: tuple[str, ...], key: str, where: str) -> str:
+def check_choice(value: Any, known: tuple[str, ...], key: str, where: str) -> str:
+    """A key's value, if it is one of those known."""
     if value not in known:
         raise OptionError(f"{where}: {key} = {value!r}: {suggest(str(value), known)}")
     return str(value)

@@ -134,7 +134,7 @@ class Watchers:
             raise OptionError(f"--otlp {address}: write an address such as http://localhost:4318")
         with _require_extra("otlp", "--otlp"):
             meters = provider(otlp(address))
-        handler = _FirstFailure("the OpenTelemetry collector gets nothing", self._tell)
+        handler = _FirstFailure(self._tell)
         logger = logging.getLogger("opentelemetry")
         logger.addHandler(handler)
         self._stack.callback(logger.removeHandler, handler)
@@ -200,21 +200,21 @@ def _require_extra(name: str, option: str) -> Iterator[None]:
 
 
 class _FirstFailure(logging.Handler):
-    """Tells the first time that something does not work, without what was logged.
+    """Says the first time that a collector gets nothing, without what was logged.
 
     The log's text may contain an address with a password.
     """
 
-    def __init__(self, what: str, tell: Say) -> None:
+    def __init__(self, tell: Say) -> None:
         super().__init__(logging.WARNING)
-        self._what: str | None = what
-        self._tell = tell
+        self._tell: Say | None = tell
 
     def emit(self, record: logging.LogRecord) -> None:
-        what, self._what = self._what, None
-        if what is not None:
+        tell, self._tell = self._tell, None
+        if tell is not None:
             kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-            self._tell(f"thetajoin: warning: {what}{f' ({kind})' if kind else ''}: is it there?")
+            what = f"the OpenTelemetry collector gets nothing{f' ({kind})' if kind else ''}"
+            tell(f"thetajoin: warning: {what}: is it there?")
 
 
 def _write_line(level: str, event: str, label: str, **more: Any) -> None:

@@ -23,7 +23,7 @@ from thetajoin.paper_options import AUTO, PO_JOIN
 from thetajoin.papers.catalog import NAMES, suits
 from thetajoin.papers.costs import WORTH_CHANGING, Workload, panjoin_advice, rank_structures
 from thetajoin.papers.structures.structure import ends, find_driver
-from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
+from thetajoin.planner.plan import sample_of
 from thetajoin.window.windows import CountWindow
 
 # Rows of a side before the first look, and pushes between two looks.
@@ -177,8 +177,8 @@ def explain_choice(
     held = min(rows, window.size) if isinstance(window, CountWindow) else rows
     reach, growing = 0.0, False
     if len(views) == 1 and left.num_rows and right.num_rows:
-        held_rows = make_batch(sample_of(right, SAMPLE_ROWS), "r", join.parts, []).parts[0]
-        probes = make_batch(sample_of(left, SAMPLE_ROWS), "l", join.parts, []).parts[0]
+        held_rows = make_batch(sample_of(right), "r", join.parts, []).parts[0]
+        probes = make_batch(sample_of(left), "l", join.parts, []).parts[0]
         reach, growing = reach_of(views[0], held_rows, probes)
     keys = max((len(view.shape.dims) for view in views), default=1)
     work = Workload(max(1, left.num_rows), held, keys, reach, growing)

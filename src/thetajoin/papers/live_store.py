@@ -20,8 +20,8 @@ from thetajoin.engine.block import (
     Block,
     Flags,
     concat_batches,
-    merged_settled,
-    merged_times,
+    merge_marks,
+    merge_times,
 )
 from thetajoin.engine.parts import Part, Side
 from thetajoin.engine.rows import KeyedBatch, make_batch
@@ -138,7 +138,7 @@ class LiveStore(Store):
         """The rows, oldest first."""
         return self.pieces
 
-    def probed(self) -> list[Block]:
+    def list_probed(self) -> list[Block]:
         """The window as one block."""
         return [AllPieces(self)] if self.pieces else []
 
@@ -209,8 +209,8 @@ class LiveStore(Store):
                     Arrivals.concat([part.arrivals for part in parts]),
                     concat_batches([part.table for part in parts]),
                     [],
-                    merged_settled(parts),
-                    merged_times(parts),
+                    merge_marks(parts),
+                    merge_times(parts),
                 )
             ]
             self.merges += 1

@@ -19,12 +19,12 @@ from thetajoin.engine.parts import OTHER, SIDES, Side
 from thetajoin.engine.rows import evaluate_side, make_batch
 from thetajoin.errors import OptionError
 from thetajoin.papers.partitionings import OPERATORS, Partitioning, cuts_of, may_match, partition
-from thetajoin.planner.cells import changed_error
+from thetajoin.planner.cells import change_error
 from thetajoin.planner.zones import Boxes, ProbingRows, sights_of
 from thetajoin.predicate import Comparison
 from thetajoin.spark.exchange import chunks, send
-from thetajoin.spark.tables.summary import Summary
-from thetajoin.spark.unit_spec import UnitSpec, compiled_of
+from thetajoin.spark.tables.table import Summary
+from thetajoin.spark.unit_spec import UnitSpec, get_compiled
 
 Floats = NDArray[np.float64]
 
@@ -106,7 +106,7 @@ def make_router(
     """A function for `mapInArrow` that sends each row to all cells of its partition."""
 
     def route(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        compiled = compiled_of(spec)
+        compiled = get_compiled(spec)
         cells = plan.cells if side == "l" else plan.cells.T
         for chunk in chunks(batches, compiled.given[side]):
             batch = make_batch(chunk, side, compiled.parts, [])
@@ -115,8 +115,8 @@ def make_router(
                 keyed = ProbingRows(sights_of(compiled), side, batch)
                 # The other side's rows were filtered by where this one's were.
                 if not plan.outside[OTHER[side]].holds(0, keyed.columns[0], 0):
-                    raise changed_error(side)
-                kept = keyed.matching(plan.outside[side], 0)
+                    raise change_error(side)
+                kept = keyed.find_matching(plan.outside[side], 0)
             part = np.searchsorted(plan.cuts[side], _values(compiled, side, chunk)[kept], "right")
             for number in np.unique(part):
                 rows = chunk.take(pa.array(kept[part == number]))

@@ -226,7 +226,8 @@ def _split(
     slices: _Slices, tasks: int, preserved: bool, most_held: int
 ) -> tuple[list[tuple[int, int]], list[Group]]:
     """Groups of neighbouring slices, such that the dearest of about `tasks` cells costs least."""
-    whole = _group(slices, 0, len(slices.held))
+    met, held = slices.meets.any(axis=0), float(slices.held.sum())
+    whole = Group(held, float(slices.weights[met].sum()), float(slices.pairs.sum()))
     low, high = whole.cost / tasks / 4, max(whole.cost, 1.0)
     best = _greedy(slices, high, preserved, most_held)
     assert best is not None
@@ -238,12 +239,6 @@ def _split(
         else:
             low = middle
     return best
-
-
-def _group(slices: _Slices, start: int, end: int) -> Group:
-    met = slices.meets[start:end].any(axis=0)
-    held, pairs = slices.held[start:end].sum(), slices.pairs[start:end].sum()
-    return Group(float(held), float(slices.weights[met].sum()), float(pairs))
 
 
 def _greedy(
@@ -339,7 +334,7 @@ def sample_matches(
     return places(sight, held, batches[held], columns), counts
 
 
-def changed_error(side: Side) -> DataError:
+def change_error(side: Side) -> DataError:
     """The error for rows that were not there when the cells were planned."""
     name = "left" if side == "l" else "right"
     return DataError(
@@ -362,9 +357,9 @@ def cell_copies(
     held rows are sent that can match nothing.
     """
     if side == plan.held:
-        found = list(_held_targets(compiled, plan, rows, hashes, keep_all))
+        found = list(_place_held(compiled, plan, rows, hashes, keep_all))
     else:
-        found = list(_streamed_targets(compiled, plan, rows, hashes))
+        found = list(_place_streamed(compiled, plan, rows, hashes))
     if not found:
         return Copies.single(np.zeros(0, np.int32))
     cells = np.array([cell for cell, _ in found], np.int32)
@@ -372,7 +367,7 @@ def cell_copies(
     return Copies(np.concatenate([chosen for _, chosen in found]), np.repeat(cells, sizes))
 
 
-def _held_targets(
+def _place_held(
     compiled: CompiledJoin,
     plan: CellPlan,
     chunk: pa.RecordBatch,
@@ -389,7 +384,7 @@ def _held_targets(
     kept = np.ones(len(batch), np.bool_)
     if not keep_all:
         kept[:] = False
-        kept[rows.matching(plan.outside, 0)] = True
+        kept[rows.find_matching(plan.outside, 0)] = True
     order = order_of(group)
     ends = np.searchsorted(gather(group, order), np.arange(len(plan.groups) + 1))
     for number, start, end in zip(range(len(plan.groups)), ends[:-1], ends[1:], strict=True):
@@ -421,10 +416,10 @@ def _check_inside(
             chosen = np.flatnonzero(mask[part.rows]).astype(np.int32)
         columns = [gather(column, chosen) for column in rows.columns[at]]
         if not plan.boxes.holds(at, columns, number):
-            raise changed_error(plan.held)
+            raise change_error(plan.held)
 
 
-def _streamed_targets(
+def _place_streamed(
     compiled: CompiledJoin, plan: CellPlan, chunk: pa.RecordBatch, hashes: Hashes | None
 ) -> Targets:
     """Each other row goes past every group that it may match."""
@@ -433,15 +428,15 @@ def _streamed_targets(
     rows = ProbingRows(sights_of(compiled), side, batch)
     for at in range(len(compiled.parts)):
         if not plan.outside.holds(at, rows.columns[at], 0):
-            raise changed_error(side)
+            raise change_error(side)
     for number, dealt in enumerate(plan.groups):
-        matching = rows.matching(plan.boxes, number)
+        matching = rows.find_matching(plan.boxes, number)
         if not len(matching):
             continue
         if compiled.spec.nearest is not None:
             matching = matching[_may_be_nearest(compiled, plan, rows.batch, number, matching)]
         if plan.dropped[number]:
-            raise changed_error(side)  # its held rows are nowhere, for nothing could match them
+            raise change_error(side)  # its held rows are nowhere, for nothing could match them
         for part, chosen in _deal(matching, hashes, dealt.streamed_parts, 32):
             for other in range(dealt.held_parts):
                 cell = plan.first_cell[number] + other * dealt.streamed_parts + part

@@ -37,11 +37,11 @@ class JoinStep:
     def on(self) -> str:
         """The step's condition over `l`, the rows so far, and `r`, the input's."""
 
-        def named(column: Column) -> Column:
+        def rename(column: Column) -> Column:
             side = "r" if column.side == self.name else "l"
             return replace(column, side=side, name=f"{column.side}.{column.name}")
 
-        return " AND ".join(f"({with_columns(part, named).sql()})" for part in self.parts)
+        return " AND ".join(f"({with_columns(part, rename).sql()})" for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Estimate:
         if not any(len(part.sides()) == 2 for part in own):
             return 1.0
         step = JoinStep((first,), second, own, cross=False)
-        left, right = (qualified(self.samples[name], name) for name in (first, second))
+        left, right = (qualify(self.samples[name], name) for name in (first, second))
         if not left.num_rows or not right.num_rows:
             return 0.0
         compiled = CompiledJoin(JoinSpec(step.on()), left.schema, right.schema)
@@ -67,7 +67,7 @@ class Estimate:
         return float(max(found, least))
 
 
-def qualified(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+def qualify(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
     """A batch's columns named ``input.column``."""
     return batch.rename_columns([f"{name}.{column}" for column in batch.schema.names])
 
@@ -98,9 +98,9 @@ def order_joins(
     rows = 1.0 if estimate is None else float(max(1, estimate.rows[joined[0]]))
     steps = []
     while len(joined) < len(names):
-        left = [name for name in names if name not in joined]
-        near = [n for n in left if any(frozenset((n, j)) in edges for j in joined)]
-        name = min(near or left, key=lambda n, j=joined, r=rows: size(j, n, r))  # type: ignore[misc]
+        others = [name for name in names if name not in joined]
+        near = [n for n in others if any(frozenset((n, j)) in edges for j in joined)]
+        name = min(near or others, key=lambda n, j=joined, r=rows: size(j, n, r))  # type: ignore[misc]
         there = {*joined, name}
         usable = tuple(
             part

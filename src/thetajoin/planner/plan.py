@@ -135,7 +135,7 @@ class Plan:
 
 def make_plan(compiled: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatch) -> Plan:
     """Plan a join from its compiled form and a sample of both inputs."""
-    samples = sample_of(left, SAMPLE_ROWS), sample_of(right, SAMPLE_ROWS)
+    samples = sample_of(left), sample_of(right)
     parts = tuple(_plan_part(compiled, at, *samples) for at in range(len(compiled.parts)))
     index, reason = explain_index(compiled, left, right)
     return Plan(
@@ -151,12 +151,12 @@ def make_plan(compiled: CompiledJoin, left: pa.RecordBatch, right: pa.RecordBatc
     )
 
 
-def sample_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
-    """At most `number` rows of a batch, evenly spaced, in the types that rows are kept in."""
+def sample_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """At most `SAMPLE_ROWS` rows of a batch, evenly spaced, in the types that rows are kept in."""
     batch = cast_for_storage(batch, storage_schema(batch.schema))
-    if batch.num_rows <= number:
+    if batch.num_rows <= SAMPLE_ROWS:
         return batch
-    rows = np.linspace(0, batch.num_rows - 1, number).astype(np.int64)
+    rows = np.linspace(0, batch.num_rows - 1, SAMPLE_ROWS).astype(np.int64)
     return batch.take(pa.array(rows))
 
 

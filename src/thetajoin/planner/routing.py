@@ -35,8 +35,7 @@ from thetajoin.planner.routing_keys import (
     names_of,
 )
 from thetajoin.predicate.render import canonical_text
-from thetajoin.routes.copies import Grid, KeyCells, grid_of
-from thetajoin.routes.ranges import BoxTree
+from thetajoin.routes.copies import BoxTree, Grid, KeyCells, grid_of
 from thetajoin.window.windows import CountWindow
 
 Kind = Literal["hash", "contrand", "cells", "ranges", "matrix", "broadcast"]
@@ -221,7 +220,7 @@ def _fit(plan: Routing, join: CompiledJoin, units: int) -> Routing:
         )
     if plan.units not in (None, units):
         raise OptionError(f"this routing was made for {plan.units} units: pass units={plan.units}")
-    single = preserved_side(join.keeps)
+    single = find_preserved(join.keeps)
     why = ""
     if plan.kind in ("hash", "contrand"):
         found = hash_keys(join)
@@ -320,7 +319,7 @@ def _why(join: CompiledJoin) -> str:
     return "; ".join(why for why in (hash_keys(join), _cells(join)) if isinstance(why, str))
 
 
-def preserved_side(how: How) -> Side | None:
+def find_preserved(how: How) -> Side | None:
     """The side of which each row must be in one place, so that it is known whether it matched."""
     if how in ("left", "semi", "anti"):
         return "l"
@@ -350,7 +349,7 @@ def _cells(join: CompiledJoin) -> Routing | str:
     if why:
         return why
     (part,) = join.parts
-    single = preserved_side(join.keeps)
+    single = find_preserved(join.keeps)
     timely = False
     for point in ("l", "r") if single is None else (single,):
         for band in bands(part, point):
@@ -395,5 +394,5 @@ def grows(join: CompiledJoin, part: Part, point: Side, dim: int) -> bool:
 
 
 def _matrix(join: CompiledJoin, units: int) -> Routing | str:
-    single = preserved_side(join.keeps)
+    single = find_preserved(join.keeps)
     return _why_no_copies(join) or Routing("matrix", grid=grid_of(units, single))

@@ -26,6 +26,7 @@ from thetajoin.index.interval import Interval
 from thetajoin.planner.zones import Facet, Sight
 from thetajoin.predicate.nodes import Call, Cast, Expr, Literal
 from thetajoin.routes.copies import (
+    BoxTree,
     Copies,
     Grid,
     Int32,
@@ -37,7 +38,6 @@ from thetajoin.routes.copies import (
     units_of_points,
 )
 from thetajoin.routes.fingerprint import fingerprints
-from thetajoin.routes.ranges import BoxTree
 
 Mask = NDArray[np.bool_]
 # Places of a part's keys: of the left row and of the right one, which must be equal.
@@ -55,19 +55,9 @@ class Route(Protocol):
 
 def equalities(join: CompiledJoin) -> list[list[Equal]]:
     """For each part, the equalities that all parts have, in one order."""
-    named = [{names_of(part, pair): pair for pair in _equal(part)} for part in join.parts]
+    named = [{names_of(part, pair): pair for pair in Sight(part).equal} for part in join.parts]
     common = set.intersection(*(set(names) for names in named))
     return [[names[name] for name in sorted(common)] for names in named]
-
-
-def _equal(part: Part) -> list[Equal]:
-    view = part.views["r"]
-    return [
-        (ask.probe_key, key)
-        for dim, key, asks in zip(view.shape.dims, view.stored, view.asks, strict=True)
-        if dim.equal
-        for ask in asks[:1]
-    ]
 
 
 def names_of(part: Part, pair: Equal) -> tuple[str, str]:
@@ -75,7 +65,7 @@ def names_of(part: Part, pair: Equal) -> tuple[str, str]:
     return part.keys["l"][pair[0]].expr.sql(), part.keys["r"][pair[1]].expr.sql()
 
 
-def _keyed(join: CompiledJoin, rows: pa.RecordBatch, side: Side) -> tuple[PartRows, ...]:
+def _key_rows(join: CompiledJoin, rows: pa.RecordBatch, side: Side) -> tuple[PartRows, ...]:
     return make_batch(join.take_in(rows, side), side, join.parts, []).parts
 
 
@@ -115,7 +105,7 @@ class HashRoute:
 
     def copies(self, rows: pa.RecordBatch, side: Side) -> Copies:
         """By the equal keys, which any part that has a row knows."""
-        parts = _keyed(self.join, rows, side)
+        parts = _key_rows(self.join, rows, side)
         found = np.full(rows.num_rows, -1, np.int32)
         hashes = np.zeros(rows.num_rows, np.uint64)
         # A row of a self-join may be able to match in one role only; its key is the same in both.
@@ -123,7 +113,9 @@ class HashRoute:
         roles: tuple[Side, ...] = SIDES if self_join else (side,)
         for role in roles:
             for part, equal in zip(
-                parts if role == side else _keyed(self.join, rows, role), self._equal, strict=True
+                parts if role == side else _key_rows(self.join, rows, role),
+                self._equal,
+                strict=True,
             ):
                 if len(part):
                     keys = [part.keys[pair[SIDES.index(role)]] for pair in equal]
@@ -191,7 +183,7 @@ class CellRoute:
 
     def copies(self, rows: pa.RecordBatch, side: Side) -> Copies:
         """By the only part that the condition has."""
-        (part,) = _keyed(self.join, rows, side)
+        (part,) = _key_rows(self.join, rows, side)
         made = self.of_part(part, side)
         alone = _alone(rows, part.rows, self.units)
         return made if alone is None else Copies.concat([made, alone])
@@ -235,19 +227,19 @@ class RangeRoute:
 
     def copies(self, rows: pa.RecordBatch, side: Side) -> Copies:
         """By the only part that the condition has."""
-        (part,) = _keyed(self.join, rows, side)
+        (part,) = _key_rows(self.join, rows, side)
         alone = _alone(rows, part.rows, self.boxes.units)
         hashes = _whole_rows(rows, None if alone is None else part.rows)
         if side == self.point:
-            made = self.boxes.held(held_keys(self.join, side, self.keys, part), hashes)
+            made = self.boxes.route_held(take_held(self.join, side, self.keys, part), hashes)
         else:
-            asked = asked_keys(self.join, self.point, self.keys, part)
-            made = self.boxes.streamed(*asked, hashes)
+            asked = take_asked(self.join, self.point, self.keys, part)
+            made = self.boxes.route_streamed(*asked, hashes)
         made = made._replace(rows=part.rows[made.rows])
         return made if alone is None else Copies.concat([made, alone])
 
 
-def bounded_keys(join: CompiledJoin, side: Side) -> dict[str, Facet]:
+def find_bounded(join: CompiledJoin, side: Side) -> dict[str, Facet]:
     """The keys of a side that the other bounds, by their SQL; times are left out, for they grow."""
     part, found = join.parts[0], {}
     for facet in Sight(part).facets(side):
@@ -258,19 +250,19 @@ def bounded_keys(join: CompiledJoin, side: Side) -> dict[str, Facet]:
     return found
 
 
-def held_keys(join: CompiledJoin, side: Side, names: tuple[str, ...], part: PartRows) -> Int64:
+def take_held(join: CompiledJoin, side: Side, names: tuple[str, ...], part: PartRows) -> Int64:
     """Some keys of held rows, a row for each key."""
     columns = Sight(join.parts[0]).columns(side, part)
-    facets = bounded_keys(join, side)
+    facets = find_bounded(join, side)
     return np.vstack([columns[facets[name].column] for name in names])
 
 
-def asked_keys(
+def take_asked(
     join: CompiledJoin, held: Side, names: tuple[str, ...], part: PartRows
 ) -> tuple[Int64, Int64]:
     """What rows of the other side ask of these keys: both ends, a row for each key."""
     columns = Sight(join.parts[0]).columns(OTHER[held], part)
-    facets = bounded_keys(join, held)
+    facets = find_bounded(join, held)
     asked = [facets[name].rows(columns) for name in names]
     open_low = np.full(len(part), INT64_MIN, np.int64)
     open_high = np.full(len(part), INT64_MAX, np.int64)
@@ -324,8 +316,8 @@ def _by_two_ends(part: Part, point: Side, dim: int) -> tuple[float, bool] | None
     if not floats and not pa.types.is_integer(type_):
         return None
     ends = [(ask.bound, part.keys[OTHER[point]][ask.probe_key].expr) for ask in view.asks[dim]]
-    lows = [_shifted(expr) for bound, expr in ends if bound in _ABOVE]
-    highs = [_shifted(expr) for bound, expr in ends if bound in _BELOW]
+    lows = [_split_constant(expr) for bound, expr in ends if bound in _ABOVE]
+    highs = [_split_constant(expr) for bound, expr in ends if bound in _BELOW]
     widths = [high[1] - low[1] for low in lows for high in highs if low[0] == high[0]]
     reachable = [width for width in widths if width >= 0 and isfinite(width)]
     if not reachable:
@@ -333,19 +325,19 @@ def _by_two_ends(part: Part, point: Side, dim: int) -> tuple[float, bool] | None
     return (min(reachable), True) if floats else (max(int(min(reachable)) + 1, 1), False)
 
 
-def _shifted(expr: Expr) -> tuple[Expr, float]:
+def _split_constant(expr: Expr) -> tuple[Expr, float]:
     """An expression as another one plus a constant."""
     if isinstance(expr, Cast) and expr.implicit:
-        return _shifted(expr.arg)
+        return _split_constant(expr.arg)
     if isinstance(expr, Call) and expr.name in ("+", "-") and len(expr.args) == 2:
         first, second = expr.args
         constant = _number(second)
         if constant is not None:
-            base, shift = _shifted(first)
+            base, shift = _split_constant(first)
             return base, shift + (constant if expr.name == "+" else -constant)
         constant = _number(first)
         if constant is not None and expr.name == "+":
-            base, shift = _shifted(second)
+            base, shift = _split_constant(second)
             return base, shift + constant
     return expr, 0.0
 

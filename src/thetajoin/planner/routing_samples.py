@@ -22,14 +22,13 @@ from thetajoin.planner.routing import (
     Routing,
     check_units,
     choose_route,
+    find_preserved,
     grows,
     hash_keys,
     meaning_of,
-    preserved_side,
 )
-from thetajoin.planner.routing_keys import asked_keys, bands, bounded_keys, equalities, held_keys
-from thetajoin.routes.copies import Grid, grid_of, hashes_of, pairs_of
-from thetajoin.routes.ranges import cut_boxes
+from thetajoin.planner.routing_keys import bands, equalities, find_bounded, take_asked, take_held
+from thetajoin.routes.copies import Grid, cut_boxes, grid_of, hashes_of, pairs_of
 from thetajoin.window.windows import CountWindow
 
 # Of intervals, so many are at most as long as what cells are made for.
@@ -141,7 +140,7 @@ def _with_hot_keys(join: CompiledJoin, keyed: Samples, units: int, plain: Routin
     if not shares:
         return plain
     hot = tuple((key, _spread(share, units)) for key, share in sorted(shares.items()))
-    single = preserved_side(join.keeps)
+    single = find_preserved(join.keeps)
     if len(join.parts) == 1 and join.keeps != "full" and not join.spec.self_join:
         for point in SIDES if single is None else (single,):
             for band in bands(join.parts[0], point):
@@ -159,7 +158,7 @@ def _spread(share: float, units: int) -> Grid:
 
 def _cells(join: CompiledJoin, keyed: Samples) -> Routing | None:
     """Cells of a key that the other side bounds from both sides, wide enough for most intervals."""
-    single = preserved_side(join.keeps)
+    single = find_preserved(join.keeps)
     for point in SIDES if single is None else (single,):
         view = join.parts[0].views[point]
         for dim in range(len(view.asks)):
@@ -203,15 +202,15 @@ def _cells_of(join: CompiledJoin, keyed: Samples, point: Side, dim: int) -> Rout
 
 def _ranges(join: CompiledJoin, keyed: Samples, units: int) -> Routing | None:
     """Boxes of one side's keys: of the side with which the busiest unit is sent the fewest rows."""
-    single = preserved_side(join.keeps)
+    single = find_preserved(join.keeps)
     tried = []
     for held in SIDES if single is None else (single,):
-        keys = tuple(bounded_keys(join, held))
+        keys = tuple(find_bounded(join, held))
         if not keys:
             continue
-        columns = held_keys(join, held, keys, keyed[held][0])
+        columns = take_held(join, held, keys, keyed[held][0])
         boxes = cut_boxes(columns, units, finite=join.keeps == "inner")
-        _, reached = boxes.reached(*asked_keys(join, held, keys, keyed[OTHER[held]][0]))
+        _, reached = boxes.find_reached(*take_asked(join, held, keys, keyed[OTHER[held]][0]))
         sent = np.bincount(reached, minlength=units).max() / len(keyed[OTHER[held]][0])
         tried.append(((sent + 2 / units) / 2, Routing("ranges", held, boxes=boxes, keys=keys)))
     if not tried:

@@ -83,9 +83,7 @@ class Measured:
     routing: str
 
 
-def measure(
-    join: CompiledJoin, left: pa.Table, right: pa.Table, units: int, routing: object = None
-) -> Measured:
+def measure(join: CompiledJoin, left: pa.Table, right: pa.Table, units: int) -> Measured:
     """Join two sizes of the sample, whatever its times are, and measure."""
     tables = {"l": left.slice(0, SAMPLE), "r": right.slice(0, SAMPLE)}
     rows: dict[Side, int] = {side: tables[side].num_rows for side in SIDES}
@@ -101,10 +99,10 @@ def measure(
     )
     plain = None if spec.on is None else CompiledJoin(spec, join.given["l"], join.given["r"])
     batches = {side: _batch(tables[side]) for side in SIDES}
-    kept = {side: batches[side].select(join.kept(side)) for side in SIDES}
+    kept = {side: batches[side].select(join.list_kept(side)) for side in SIDES}
     sizes: dict[Side, float] = {s: to_ipc(kept[s]).size / rows[s] for s in SIDES}
     index, share, row_s, pair_s = _time(plain, batches) if plain else (32.0, 0.0, 2e-6, 0.0)
-    chosen = choose_route(join, units, routing)
+    chosen = choose_route(join, units)
     stored: dict[Side, float] = {}
     sent: dict[Side, float] = {}
     for side in SIDES:
@@ -115,7 +113,7 @@ def measure(
             part = Share.of(join.keeps, 0, units).stored_in_part
             stored[side] = 1.0 if side in part or units == 1 else float(units)
             sent[side] = float(units)
-    told = explain_route(join, units, routing)
+    told = explain_route(join, units)
     return Measured(rows, sizes, index, share, row_s, pair_s, stored, sent, told)
 
 
@@ -273,14 +271,13 @@ def size_join(
     rate: float,
     *,
     units: int,
-    routing: object = None,
     delay: float = 0.0,
 ) -> Sizing:
     """What a join of two streams needs at a rate; takes a second or two.
 
     delay: seconds that the watermark stays behind, for which rows are held longer.
     """
-    found = measure(join, left, right, units, routing)
+    found = measure(join, left, right, units)
     window, text = join.window, f"{rate:,.6g}/s"
     held: dict[Side, float] = {}
     seen: dict[Side, float] = {}

@@ -98,22 +98,22 @@ class Sight:
             if kind.equal
         )
 
-    def _hashed(self, side: Side) -> list[int]:
+    def _list_hashed(self, side: Side) -> list[int]:
         return [at for at, key in enumerate(self.part.keys[side]) if key.is_bytes]
 
     def width(self, side: Side) -> int:
         """Number of columns."""
-        return len(self.part.keys[side]) + len(self._hashed(side)) + (len(self.equal) > 1)
+        return len(self.part.keys[side]) + len(self._list_hashed(side)) + (len(self.equal) > 1)
 
     def equal_column(self, side: Side, key: int) -> int:
         """The column in which equal keys are equal: the key itself, or its hash."""
-        hashed = self._hashed(side)
+        hashed = self._list_hashed(side)
         return len(self.part.keys[side]) + hashed.index(key) if key in hashed else key
 
     def columns(self, side: Side, rows: PartRows) -> list[Int64]:
         """The rows' columns."""
         columns = [_integers(key) for key in rows.keys]
-        columns += [_hashes(rows.keys[at]) for at in self._hashed(side)]
+        columns += [_hashes(rows.keys[at]) for at in self._list_hashed(side)]
         if len(self.equal) > 1:
             at = 0 if side == "l" else 1
             columns.append(
@@ -251,7 +251,7 @@ class ProbingRows:
             for sight, columns in zip(sights, self.columns, strict=True)
         ]
 
-    def matching(self, boxes: Boxes, box: int) -> NDArray[np.int32]:
+    def find_matching(self, boxes: Boxes, box: int) -> NDArray[np.int32]:
         """Rows of the batch that may match a row of the box."""
         found: Mask | None = None
         for at, part in enumerate(self.batch.parts):
@@ -320,14 +320,11 @@ class Places:
         new[1:] = (np.diff(self.equal) != 0) | (np.diff(self.ordered) != 0)
         return self.take(np.flatnonzero(new))
 
-    def among(self, cuts: Places, side: str = "right") -> Index:
-        """How many of the cuts, which are in order, are at or before each place.
-
-        With ``side="left"``, how many are before it.
-        """
+    def among(self, cuts: Places) -> Index:
+        """How many of the cuts, which are in order, are at or before each place."""
         same = len(self) and len(cuts) and (self.equal == cuts.equal[0]).all()
         if same and (cuts.equal == cuts.equal[0]).all():
-            return np.searchsorted(cuts.ordered, self.ordered, side)  # type: ignore[call-overload, no-any-return]
+            return np.searchsorted(cuts.ordered, self.ordered, "right")
         found = np.searchsorted(cuts.equal, self.equal, "left")
         ends = np.searchsorted(cuts.equal, self.equal, "right")
         within = np.flatnonzero(ends > found)
@@ -335,15 +332,8 @@ class Places:
             rows = within[self.equal[within] == value]
             start, end = np.searchsorted(cuts.equal, value), ends[rows[0]]
             ordered = cuts.ordered[start:end]
-            found[rows] = start + np.searchsorted(ordered, self.ordered[rows], side)  # type: ignore[call-overload]
+            found[rows] = start + np.searchsorted(ordered, self.ordered[rows], "right")
         return found
-
-    @staticmethod
-    def concat(parts: list[Places]) -> Places:
-        """All places one after another."""
-        return Places(
-            np.concatenate([p.equal for p in parts]), np.concatenate([p.ordered for p in parts])
-        )
 
 
 def places(sight: Sight, side: Side, batch: KeyedBatch, columns: list[Int64]) -> Places:

@@ -115,10 +115,10 @@ def quote_name(name: str) -> str:
     """
     if _PLAIN.fullmatch(name) and name.upper() not in _keywords():
         return name
-    return backquoted(name)
+    return backquote(name)
 
 
-def backquoted(name: str) -> str:
+def backquote(name: str) -> str:
     """A column name as SQL takes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 

@@ -202,13 +202,13 @@ def _decimal_result(op: str, a: pa.DataType, b: pa.DataType) -> pa.DataType:
 def _operand_types(a: Expr, b: Expr) -> tuple[pa.DataType, pa.DataType]:
     """The operands' types; an integer literal beside a decimal has just the digits it shows."""
 
-    def shown(expr: Expr, other: Expr) -> pa.DataType:
+    def choose(expr: Expr, other: Expr) -> pa.DataType:
         value = expr.value if isinstance(expr, Literal) and t.is_integer(expr.type) else None
         if isinstance(value, int) and t.is_decimal(other.type):
             return pa.decimal128(len(str(abs(value))), 0)
         return expr.type
 
-    return shown(a, b), shown(b, a)
+    return choose(a, b), choose(b, a)
 
 
 def _bits(op: str, args: Sequence[Expr]) -> Call:

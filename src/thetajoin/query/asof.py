@@ -10,7 +10,7 @@ from sqlglot import exp
 from thetajoin.engine.nearest import Nearest
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.parse import Source
-from thetajoin.predicate.render import backquoted
+from thetajoin.predicate.render import backquote
 from thetajoin.query.frames import Frame, at_of, columns_of, unparenthesised
 
 Order = Literal[">", ">=", "<", "<="]
@@ -50,7 +50,7 @@ class AsOf:
         """The comparison between the columns of these names, as a condition."""
         if self.op is None:
             return None
-        return f"l.{backquoted(left)} {self.op} r.{backquoted(right)}"
+        return f"l.{backquote(left)} {self.op} r.{backquote(right)}"
 
     def spec(self, key: tuple[str, str], order_by: str | None) -> Nearest:
         """The same for the API."""

@@ -16,7 +16,7 @@ from thetajoin.api import explain, is_spark, open_join
 from thetajoin.batch.dtypes import mark_of
 from thetajoin.batch.tables import to_batch
 from thetajoin.dispatch import more_pairs_than, run_call
-from thetajoin.engine.machine import Size, fitting
+from thetajoin.engine.machine import Size, check_room
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import ConditionError, OptionError, ThetaJoinError, enough_memory
 from thetajoin.predicate.bind import MOST_LEVELS, TOO_DEEP, Binder
@@ -24,7 +24,7 @@ from thetajoin.predicate.condition import Scope, column_of
 from thetajoin.predicate.evaluate import evaluate
 from thetajoin.predicate.nodes import Expr
 from thetajoin.predicate.parse import Source, parse
-from thetajoin.predicate.render import backquoted
+from thetajoin.predicate.render import backquote
 from thetajoin.predicate.types import BOOL, NULL, type_name
 from thetajoin.query.frames import At, at_of
 from thetajoin.query.tables import schema_of, select_columns, stream_options
@@ -62,7 +62,7 @@ class Relation:
             from thetajoin.spark.failures import plain_errors
 
             with plain_errors("in the query"):
-                table = self.table.selectExpr("*", f"{text} AS {backquoted(name)}")
+                table = self.table.selectExpr("*", f"{text} AS {backquote(name)}")
             return replace(self, table=table)
         batch = to_batch(self.table, "joined")
         source = Source(text, "in the query: ")
@@ -104,7 +104,7 @@ class Join:
         if self.is_spark or self.totals:
             return self._selected(self._called())
         schema, batches = self.open()
-        found = fitting(batches, SMALLER, copies=copies, too_large=self.too_large)
+        found = check_room(batches, SMALLER, copies=copies, too_large=self.too_large)
         return pa.Table.from_batches(found, schema=schema)
 
     def too_large(self, most: float) -> Size | None:
@@ -182,7 +182,7 @@ class PlainRows:
             shown = {old: new for new, old in self.columns.items()}
             if len(shown) == len(self.columns):
                 return select_columns(self.join.table(), shown)
-            texts = [f"{backquoted(o)} AS {backquoted(n)}" for n, o in self.columns.items()]
+            texts = [f"{backquote(o)} AS {backquote(n)}" for n, o in self.columns.items()]
             return self.join.table().selectExpr(*texts)
         schema, batches = self.open()
 
@@ -190,7 +190,7 @@ class PlainRows:
             every = self.limit is None and not self.join.totals
             return self.join.too_large(most) if every else None
 
-        found = fitting(batches, SMALLER, copies=copies, too_large=large)
+        found = check_room(batches, SMALLER, copies=copies, too_large=large)
         return pa.Table.from_batches(found, schema=schema)
 
     def open(

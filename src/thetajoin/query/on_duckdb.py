@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.batch.dtypes import mark_of
-from thetajoin.engine.machine import available_cores, fitting
+from thetajoin.engine.machine import available_cores, check_room
 from thetajoin.errors import (
     ConditionError,
     DataError,
@@ -136,7 +136,7 @@ class DuckDB:
         schema, batches = self.open(tree)
         sorted_ = isinstance(tree, exp.Select) and tree.args.get("order") is not None
         advice = _UNSORTED if sorted_ else SMALLER
-        return pa.Table.from_batches(fitting(batches, advice, copies=copies), schema=schema)
+        return pa.Table.from_batches(check_room(batches, advice, copies=copies), schema=schema)
 
     def open(
         self, tree: exp.Query, most: int | None = None

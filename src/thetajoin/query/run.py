@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from thetajoin.aggregate.columns import group_rows
 from thetajoin.api import is_spark
-from thetajoin.batch.dtypes import mark_of, unmarked
+from thetajoin.batch.dtypes import drop_marks, mark_of
 from thetajoin.batch.tables import contiguous, from_table
 from thetajoin.errors import OptionError, WindowError, enough_memory
 from thetajoin.predicate.parse import Source
@@ -129,7 +129,7 @@ class Query:
         table = self.table(1 if self.kind == "arrow" else 2)
         if is_spark(table):
             return table
-        return from_table(table if self.kind == "pandas" else unmarked(table), self.kind)
+        return from_table(table if self.kind == "pandas" else drop_marks(table), self.kind)
 
     def table(self, copies: int = 1) -> Any:
         """The whole result, as Arrow or a Spark DataFrame; an error if memory has no room for it.

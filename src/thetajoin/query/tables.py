@@ -12,7 +12,7 @@ from thetajoin.batch.files import format_of
 from thetajoin.batch.tables import kind_of, to_batch
 from thetajoin.engine.rows import cast_for_storage, storage_schema, take_in
 from thetajoin.errors import OptionError, SchemaError, suggest
-from thetajoin.predicate.render import backquoted
+from thetajoin.predicate.render import backquote
 
 
 class Tables:
@@ -91,7 +91,7 @@ def select_columns(table: Any, names: dict[str, str]) -> Any:
     """The columns of a table that are named, under new names."""
     if is_spark(table):
         return table.selectExpr(
-            *[f"{backquoted(name)} AS {backquoted(new)}" for name, new in names.items()]
+            *[f"{backquote(name)} AS {backquote(new)}" for name, new in names.items()]
         )
     return table.select(list(names)).rename_columns(list(names.values()))
 

@@ -40,7 +40,7 @@ KEPT = 2
 # Seconds for which another worker's files are waited for, and between looks.
 PATIENCE_S, LOOK_S = 10.0, 0.005
 PREFIX = "thetajoin-"
-# Folders that could not be written: each is told once by a process, not in every micro-batch.
+# Folders that could not be written: a process warns of each once, not in every micro-batch.
 _TOLD: set[Path] = set()
 
 
@@ -64,7 +64,7 @@ def _remove_idle(root: Path) -> None:
     for join in root.glob(f"{PREFIX}*"):
         if not _is_own(join):
             continue
-        newest = max(map(_written, [join, *join.glob("*")]))
+        newest = max(map(_read_time, [join, *join.glob("*")]))
         if time.time() - newest > limits.idle_seconds:
             shutil.rmtree(join, ignore_errors=True)
 
@@ -113,7 +113,7 @@ class SegmentCache:
             return
         try:
             make_private(self.folder)
-            self._pending(token).write_text(str(os.getpid()))
+            self._marker(token).write_text(str(os.getpid()))
         except OSError as error:
             self._give_up(error)
             return
@@ -136,7 +136,7 @@ class SegmentCache:
             return
         try:
             make_private(self.folder)
-            self._filed(state)
+            self._file_segments(state)
         except (OSError, DamagedError) as error:
             self._give_up(error)
 
@@ -150,7 +150,7 @@ class SegmentCache:
             self._writer.join()
             self._writer = None
 
-    def _pending(self, token: str) -> Path:
+    def _marker(self, token: str) -> Path:
         """Says that a layout is being written, and by which process."""
         return self.folder / f"{token}.pending"
 
@@ -163,23 +163,23 @@ class SegmentCache:
             self._give_up(error)
         finally:
             with contextlib.suppress(OSError):
-                self._pending(token).unlink(missing_ok=True)
+                self._marker(token).unlink(missing_ok=True)
 
     def _write_layout(self, token: str, state: JoinState) -> None:
-        layout = {"token": token, **self._filed(state)}
+        layout = {"token": token, **self._file_segments(state)}
         partial = self.folder / f"{token}.partial"
         partial.write_text(json.dumps(layout))
         os.replace(partial, self.folder / f"{token}.json")
         self._sweep()
 
-    def _filed(self, state: JoinState) -> dict[str, list[str]]:
+    def _file_segments(self, state: JoinState) -> dict[str, list[str]]:
         """The files of each side's segments, which are on mapped memory from then on."""
         names: dict[str, list[str]] = {}
         for side in SIDES:
             segments = state.stores[side].segments
             names[side] = [self._file_of(block) for block in segments]
             for at, name in enumerate(names[side]):
-                segments[at] = self._mapped(name, segments[at], state, side)
+                segments[at] = self._map_segment(name, segments[at], state, side)
         return names
 
     def _give_up(self, error: Exception) -> None:
@@ -203,7 +203,7 @@ class SegmentCache:
         """Whether a block was written to a file, and is on mapped memory."""
         return block.identity in self._names
 
-    def _mapped(self, name: str, block: Block, state: JoinState, side: Any) -> Block:
+    def _map_segment(self, name: str, block: Block, state: JoinState, side: Any) -> Block:
         """The block on mapped memory, so that all workers of the host share its pages."""
         if self._has(block) and self._names[block.identity][1] == name:
             return block
@@ -245,7 +245,7 @@ class SegmentCache:
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until and not (self.folder / f"{token}.json").exists():
             try:
-                writer = int(self._pending(token).read_text() or 0)
+                writer = int(self._marker(token).read_text() or 0)
             except (OSError, ValueError):
                 return
             if writer and not may_be_alive(writer):
@@ -268,7 +268,7 @@ class SegmentCache:
         Two attempts of one unit may sweep at once; a segment that is still young may belong to a
         layout that is not written yet.
         """
-        ages = {path: _written(path) for path in self.folder.glob("*.json")}
+        ages = {path: _read_time(path) for path in self.folder.glob("*.json")}
         layouts = sorted(ages, key=lambda path: ages[path])
         for old in layouts[:-KEPT]:
             old.unlink(missing_ok=True)
@@ -279,12 +279,12 @@ class SegmentCache:
                 listed = json.loads(layout.read_text())
                 named.update(*(listed[side] for side in SIDES))
         for file in [*self.folder.glob(f"*{SUFFIX}*"), *self.folder.glob("*.pending")]:
-            if file.name not in named and time.time() - _written(file) > limits.young_seconds:
+            if file.name not in named and time.time() - _read_time(file) > limits.young_seconds:
                 file.unlink(missing_ok=True)
         self._names = {k: v for k, v in self._names.items() if v[1] in named}
 
 
-def _written(path: Path) -> float:
+def _read_time(path: Path) -> float:
     """When a file was written; long ago if it is gone."""
     try:
         return path.stat().st_mtime

@@ -15,7 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from thetajoin.errors import ConditionError
-from thetajoin.predicate.render import backquoted
+from thetajoin.predicate.render import backquote
 
 _SHOWN = re.compile(r"Column<'(.*)'>", re.DOTALL)
 _NAME = re.compile(r"[^\s(),'`\"]+(?=\()")
@@ -54,7 +54,7 @@ def with_text(left: Any, right: Any, on: Any) -> Any:
     if not isinstance(on, Column):
         return on
     sides = left.alias("l"), right.alias("r")
-    asked = _resolved(*sides, on)
+    asked = _resolve(*sides, on)
     shown = _SHOWN.fullmatch(str(on))
     if shown is not None:
         # What `F.expr` was given is shown as it is. A fraction may be a double or a decimal.
@@ -105,7 +105,7 @@ class _Reader:
         odd = _ODD_COLUMN.match(self.text, self.at)
         if odd is not None and not odd[1].isdigit():
             self.at = odd.end()
-            return f"{odd[1]}.{backquoted(odd[2])}"
+            return f"{odd[1]}.{backquote(odd[2])}"
         bare = self._next(_BARE)
         if bare is None:
             raise _UnreadableError
@@ -126,7 +126,7 @@ class _Reader:
         self.at = found.end()
         return found[0]
 
-    def _taken(self, expected: str) -> bool:
+    def _take(self, expected: str) -> bool:
         if not self.text.startswith(expected, self.at):
             return False
         self.at += len(expected)
@@ -143,8 +143,8 @@ class _Reader:
 
     def _call(self, name: str) -> str:
         args: list[str] = []
-        while not self._taken(")"):
-            if args and not self._taken(", "):
+        while not self._take(")"):
+            if args and not self._take(", "):
                 raise _UnreadableError
             args.append(self.expression())
         of = name.lower()
@@ -159,7 +159,7 @@ class _Reader:
         return f"{name}({', '.join(args)})"
 
 
-def _resolved(left: Any, right: Any, on: Any) -> Any:
+def _resolve(left: Any, right: Any, on: Any) -> Any:
     """The join that Spark would make of a column."""
     try:
         asked = left.join(right, on)

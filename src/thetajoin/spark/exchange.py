@@ -30,7 +30,7 @@ from thetajoin.routes.copies import Copies
 from thetajoin.routes.fingerprint import Fingerprints, fingerprints
 from thetajoin.spark.tasks import Task, make_schema
 from thetajoin.spark.unit_keys import UNIT_KEYS
-from thetajoin.spark.unit_spec import UnitSpec, compiled_of
+from thetajoin.spark.unit_spec import UnitSpec, get_compiled
 
 # A blob of one side's rows for a unit. Rows that are not at home there travel in blobs of their own
 # (`VISITING` more than the side), so that the unit knows what it must not count; so do rows for
@@ -46,7 +46,7 @@ CHUNK_ROWS = 1 << 18
 CHUNK_BYTES = 64 << 20
 # Bits of a row's number that count rows within a task.
 TASK_BITS = 40
-# Copies a row up to which all are made at once, and then cut into the units' parts.
+# With no more copies a row than this, all are made at once, and then cut into the units' parts.
 FEW_COPIES = 2
 
 Message = tuple[int, int, pa.RecordBatch]
@@ -79,7 +79,7 @@ def route_to_units(side: int, spec: UnitSpec) -> Task:
 
 def _to_units(group: list[pa.RecordBatch], side: int, spec: UnitSpec) -> Iterator[Message]:
     """What each unit is sent of some rows: those at home there, if only none, and visiting ones."""
-    join, of = compiled_of(spec), SIDES[side]
+    join, of = get_compiled(spec), SIDES[side]
     rows = as_batch(pa.Table.from_batches(group), join.given[of])
     first = 0
     for older in spec.routing.older:
@@ -117,7 +117,7 @@ def route_to_cells(
     deals = any(group.cells > 1 for group in plan.groups)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        compiled = compiled_of(spec)
+        compiled = get_compiled(spec)
         given = compiled.given[sides[0]]
         next_row = TaskContext.get().partitionId() << TASK_BITS if numbered else 0
         for chunk in chunks(batches, pa.schema(list(given)[:-1]) if numbered else given):

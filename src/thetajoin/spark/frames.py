@@ -23,10 +23,10 @@ from thetajoin.engine.layout import (
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import WindowError
 from thetajoin.ipc import batches_from_ipc, schema_from_bytes, schema_to_bytes, to_ipc
-from thetajoin.planner.engines import EngineChoice
 from thetajoin.planner.join_order import Estimate
-from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
-from thetajoin.predicate.render import backquoted
+from thetajoin.planner.plan import sample_of
+from thetajoin.planner.routing import DEFAULT_UNITS
+from thetajoin.predicate.render import backquote
 from thetajoin.spark.column_condition import with_text
 from thetajoin.spark.exchange import chunks, sample_rows
 from thetajoin.spark.meaning import (
@@ -39,7 +39,7 @@ from thetajoin.spark.meaning import (
     check_nearest,
     folds,
     order_of,
-    respelled,
+    respell,
     with_columns_of,
     with_names_of,
 )
@@ -50,12 +50,11 @@ from thetajoin.spark.tables.engine import BatchOptions
 from thetajoin.spark.tables.join import batch_join, explain_engine_of
 from thetajoin.spark.tables.table import Table
 from thetajoin.spark.tasks import make_schema
-from thetajoin.window.many_inputs import carried, hidden
+from thetajoin.window.many_inputs import ONE, hide_name, list_numbers
 from thetajoin.window.windows import CountWindow, Window
 
 IN_LEFT, IN_RIGHT = f"{RESERVED}in_left", f"{RESERVED}in_right"
 SAMPLED = make_schema(input=StringType(), total=LongType(), sample=BinaryType())
-_ONE = "__thetajoin_one"
 # Sampled rows of each chunk that a task reads.
 TASK_SAMPLE = 256
 
@@ -82,25 +81,29 @@ def add_indicator(joined: Any, name: str) -> Any:
         if mark in joined.columns:
             said = F.when(F.col(mark).isNull(), words[missing]).otherwise(said)
     kept = [column for column in joined.columns if column not in (IN_LEFT, IN_RIGHT)]
-    return joined.select(*[F.col(backquoted(column)) for column in kept], said.alias(name))
+    return joined.select(*[F.col(backquote(column)) for column in kept], said.alias(name))
 
 
-def empty_tables(left: Any, right: Any) -> tuple[pa.Table, pa.Table]:
-    """Tables with the columns of two Spark DataFrames and no rows."""
+def prepare_explain(
+    left: Any, right: Any, spec: JoinSpec
+) -> tuple[pa.Table, pa.Table, JoinSpec, str | None, tuple[int, Any] | None]:
+    """Two empty tables, and the call over them, for `explain` to plan.
+
+    Besides, the engine of two tables, or for two streams the number of units and their routing.
+    """
     check_kinds(left, right)
-    return arrow_schema(left).empty_table(), arrow_schema(right).empty_table()
-
-
-def condition_of(left: Any, right: Any, on: Any) -> Any:
-    """A condition with PySpark's columns as text, which needs no DataFrame to be understood."""
-    check_kinds(left, right)
-    return with_text(left, right, on)
-
-
-def streams(left: Any, right: Any) -> bool:
-    """Whether both DataFrames stream, so that units carry out their join."""
-    check_kinds(left, right)
-    return bool(left.isStreaming and right.isStreaming)
+    spec = replace(spec, on=with_text(left, right, spec.on))
+    engine = spread = None
+    if spec.aggs is None and not (left.isStreaming or right.isStreaming):
+        engine = str(explain_engine_of(left, *_check(left, right, spec)))
+    options = dict(spec.options)
+    routing = options.pop("routing", None)
+    units = options.pop("units", None) or getattr(routing, "units", None) or DEFAULT_UNITS
+    if left.isStreaming and right.isStreaming:
+        spread = units, routing
+    spec = replace(spec, options=engine_options(options))
+    tables = (arrow_schema(df).empty_table() for df in (left, right))
+    return *tables, spec, engine, spread
 
 
 def engine_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -126,16 +129,11 @@ def join_frames(left: Any, right: Any, spec: JoinSpec, *, checked: bool = False)
     return add_indicator(join(*mark_sides(left, right, spec)), spec.indicator)
 
 
-def explain_engine(left: Any, right: Any, spec: JoinSpec) -> EngineChoice:
-    """Which engine `join` of two tables would use, and why; may draw a few rows of both."""
-    return explain_engine_of(left, *_check(left, right, spec))
-
-
 def _check(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, JoinSpec]:
     """The right input and the call in the left input's spelling; refuses what cannot be done."""
     check_names(left, "the left input")
     check_names(right, "the right input")
-    right = respelled(right, left.columns)
+    right = respell(right, left.columns)
     spec = with_names_of(spec, left, right)
     _check_output(left, right, spec.how, spec.suffix)
     check_join(left, right, spec)
@@ -159,12 +157,12 @@ class ManyFrames:
         taken: list[str] = []
         for name, frame in inputs.items():
             check_names(frame, f"input {name!r}")
-            self.frames[name] = respelled(frame, taken)
+            self.frames[name] = respell(frame, taken)
             taken += self.frames[name].columns
         self.schemas = {name: arrow_schema(frame) for name, frame in self.frames.items()}
         self.carrying: dict[str, Any] = {}
 
-    def named(self, window: Window | None, order_by: Any) -> tuple[Window | None, Any]:
+    def resolve_names(self, window: Window | None, order_by: Any) -> tuple[Window | None, Any]:
         """Window and order with the columns' own names."""
         first = next(iter(self.frames.values()))
         return with_columns_of(window, first, first), order_of(order_by, *self.frames.values())
@@ -197,7 +195,7 @@ class ManyFrames:
             rows[name] = sum(row.total for row in own)
             taken = [batch for row in own for batch in batches_from_ipc(row.sample)]
             whole = concat_batches(taken) if taken else empty_batch(schema)
-            samples[name] = sample_of(whole, SAMPLE_ROWS)
+            samples[name] = sample_of(whole)
         return Estimate(rows, samples)
 
     def number(self, window: CountWindow, orders: dict[str, str] | None) -> None:
@@ -214,23 +212,23 @@ class ManyFrames:
             )
         places = [self.schemas[name].names.index(column) for name, column in orders.items()]
         for at, (name, frame) in enumerate(number_rows(self.frames, places, window).items()):
-            numbers = [hidden(name, number) for number in carried(at, len(orders))]
-            self.carrying[name] = frame.toDF(*self._qualified(name), *numbers)
+            numbers = [hide_name(name, number) for number in list_numbers(at, len(orders))]
+            self.carrying[name] = frame.toDF(*self._qualify(name), *numbers)
 
-    def _qualified(self, name: str) -> list[str]:
+    def _qualify(self, name: str) -> list[str]:
         return [f"{name}.{column}" for column in self.frames[name].columns]
 
     def input(self, name: str) -> Any:
         """One input as a step takes it."""
-        return self.carrying.get(name) or self.frames[name].toDF(*self._qualified(name))
+        return self.carrying.get(name) or self.frames[name].toDF(*self._qualify(name))
 
     def with_one(self, frame: Any) -> Any:
         """The frame with a column that is the same in all rows."""
-        return frame.withColumn(_ONE, F.lit(0))
+        return frame.withColumn(ONE, F.lit(0))
 
-    def finished(self, frame: Any, columns: dict[str, str]) -> Any:
+    def finish(self, frame: Any, columns: dict[str, str]) -> Any:
         """The output's columns in order."""
-        return frame.select(*[F.col(backquoted(c)).alias(shown) for c, shown in columns.items()])
+        return frame.select(*[F.col(backquote(c)).alias(shown) for c, shown in columns.items()])
 
 
 def _sampler(

@@ -97,12 +97,12 @@ def write_late(
             continue
         name = f"{root}/{FOLDERS[side]}/late-{query}-{batch:08d}-{unit:04d}.parquet"
         try:
-            _write(files, name, _tell(rows, side, marks[side], batch))
+            _write(files, name, _add_origin(rows, side, marks[side], batch))
         except OSError as error:
             raise _unwritable(place, str(error)) from error
 
 
-def _tell(rows: pa.RecordBatch, side: Side, mark: int, batch: int) -> pa.Table:
+def _add_origin(rows: pa.RecordBatch, side: Side, mark: int, batch: int) -> pa.Table:
     """Late rows with their side, the watermark they were behind, and the micro-batch."""
     table = pa.Table.from_batches([rows])
     count, time = table.num_rows, pa.timestamp("us", "UTC")

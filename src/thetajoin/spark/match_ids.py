@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from thetajoin.errors import OptionError, SchemaError, suggest
+from thetajoin.predicate.render import backquote
 
 _DIGITS = 32  # of an id: 128 bits
 _CONTENT, _COUNT = "__thetajoin_content", "__thetajoin_count"
@@ -63,26 +64,22 @@ def match_ids(
     equal = Window.partitionBy(_CONTENT).orderBy(_CONTENT)
     counted = content.select(F.row_number().over(equal).alias(_COUNT), "*")
     parts = [F.lit(str(batch)), F.col(_CONTENT), F.col(_COUNT).cast("string")]
-    columns = [F.col(_quoted(column)) for column in df.columns]
+    columns = [F.col(backquote(column)) for column in df.columns]
     return counted.select(_digest(parts).alias(name), *columns)
 
 
 def _digest(texts: Sequence[Any]) -> Any:
     """The first digits of the SHA-256 of several texts, each marked off from the next."""
-    return F.substring(F.sha2(F.concat(*map(_marked, texts)), 256), 1, _DIGITS)
+    return F.substring(F.sha2(F.concat(*map(_mark_off, texts)), 256), 1, _DIGITS)
 
 
-def _marked(text: Any) -> Any:
+def _mark_off(text: Any) -> Any:
     """A text with its length before it, so that no two lists of texts run into the same one."""
     return F.coalesce(F.concat(F.length(text).cast("string"), F.lit(":"), text), F.lit("-"))
 
 
 def _texts(df: Any, names: Sequence[str]) -> list[Any]:
-    return [_text(F.col(_quoted(name)), df.schema[name].dataType) for name in names]
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+    return [_text(F.col(backquote(name)), df.schema[name].dataType) for name in names]
 
 
 def _text(value: Any, kind: DataType) -> Any:
@@ -95,14 +92,14 @@ def _text(value: Any, kind: DataType) -> Any:
         return F.to_json(value)
     if isinstance(kind, ArrayType):
         inner = kind.elementType
-        parts = F.transform(value, lambda item: _marked(_text(item, inner)))
+        parts = F.transform(value, lambda item: _mark_off(_text(item, inner)))
         return F.array_join(parts, "")
     if isinstance(kind, MapType):
         entries = F.map_entries(value)
         pair = StructType().add("key", kind.keyType).add("value", kind.valueType)
-        parts = F.transform(entries, lambda item: _marked(_text(item, pair)))
+        parts = F.transform(entries, lambda item: _mark_off(_text(item, pair)))
         return F.array_join(F.array_sort(parts), "")
     if isinstance(kind, StructType):
-        fields = [_marked(_text(value.getField(f.name), f.dataType)) for f in kind.fields]
+        fields = [_mark_off(_text(value.getField(f.name), f.dataType)) for f in kind.fields]
         return F.when(value.isNotNull(), F.concat(F.lit(""), *fields))
     return value.cast("string")

@@ -97,7 +97,7 @@ def check_distinct(names: Iterable[str], what: str) -> None:
             )
 
 
-def respelled(df: Any, names: Iterable[str]) -> Any:
+def respell(df: Any, names: Iterable[str]) -> Any:
     """The frame with its columns in the spelling of others that Spark takes for the same."""
     if not folds(df):
         return df
@@ -165,7 +165,7 @@ def check_join(left: Any, right: Any, spec: JoinSpec) -> None:
     frames = {"l": left, "r": right}
     schemas = [storage_schema(arrow_schema(df)) for df in (left, right)]
     if spec.on is not None or spec.nearest is None:
-        Meaning.of(frames).check(*_bound(spec.on, Scope(*schemas)))
+        Meaning.of(frames).check(*_bind(spec.on, Scope(*schemas)))
     _check_columns(left, right, spec.window, spec.order_by)
     if spec.nearest is not None:
         _check_columns(left, right, None, spec.nearest.key)
@@ -179,7 +179,7 @@ def check_many(
 ) -> None:
     """The same for a join of many inputs."""
     schemas = {name: storage_schema(arrow_schema(df)) for name, df in frames.items()}
-    Meaning.of(frames).check(*_bound(on, ManyScope(schemas)))
+    Meaning.of(frames).check(*_bind(on, ManyScope(schemas)))
     for x, y in combinations(frames, 2):
         order = None if orders is None else (orders[x], orders[y])
         _check_columns(frames[x], frames[y], window, order)
@@ -195,7 +195,7 @@ def check_aggregate(
     Meaning.of({"l": left, "r": right}).check(exprs, [Source(text) for text in texts])
 
 
-def _bound(on: Any, scope: Names) -> tuple[list[Expr], list[Source]]:
+def _bind(on: Any, scope: Names) -> tuple[list[Expr], list[Source]]:
     from thetajoin.predicate.bind import bind
 
     sources = sources_of(on)

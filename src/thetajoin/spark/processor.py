@@ -51,20 +51,20 @@ class UnitProcessor(StatefulProcessor):  # type: ignore[misc]
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         """New blobs of both sides."""
-        return self._opened().handleInputRows(key, rows, timerValues)
+        return self._open().handleInputRows(key, rows, timerValues)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
         """The watermark has moved in a micro-batch that has no rows."""
-        return self._opened().handleExpiredTimer(key, timerValues, expiredTimerInfo)
+        return self._open().handleExpiredTimer(key, timerValues, expiredTimerInfo)
 
     def close(self) -> None:
         """Called by Spark at the end of a task."""
         if self._unit is not None:
             self._unit.close()
 
-    def _opened(self) -> JoinUnit:
+    def _open(self) -> JoinUnit:
         if self._unit is None:
             unit: JoinUnit = CloudPickleSerializer().loads(self._packed)
             unit.start(self._handle, self._states)

@@ -13,9 +13,9 @@ from typing import Any
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
-from thetajoin.predicate.render import backquoted
+from thetajoin.predicate.render import backquote
 from thetajoin.spark.tasks import name_by_position
-from thetajoin.window.many_inputs import MOST, carried
+from thetajoin.window.many_inputs import MOST, list_numbers
 from thetajoin.window.windows import CountWindow
 
 # A row's text tells a NULL from no field, and instants apart to the microsecond in any time zone.
@@ -49,7 +49,7 @@ def tie_breakers(frame: Any) -> list[Any]:
 
 def add_order(frame: Any, name: str) -> Any:
     """The frame with a column that orders its rows by what they hold, alike in every job."""
-    text = F.to_json(F.struct(*[F.col(backquoted(column)) for column in frame.columns]), _EXACT)
+    text = F.to_json(F.struct(*[F.col(backquote(column)) for column in frame.columns]), _EXACT)
     return frame.withColumn(name, F.xxhash64(text))
 
 
@@ -83,11 +83,11 @@ def number_rows(
     counted = tagged.select("*", *counts)
     result = {}
     for at, name in enumerate(frames):
-        names = carried(at, len(frames))
+        names = list_numbers(at, len(frames))
         before = [F.col(f"n_{other}") for other in range(len(frames))]
         index = before[at] - 1
         if len(frames) == 1:
-            names, before = [*carried(0, 2), *carried(1, 2)], [index, index]
+            names, before = [*list_numbers(0, 2), *list_numbers(1, 2)], [index, index]
         numbers = [_number(number, index, before, window) for number in names]
         rows = counted.where(F.col("input") == at)
         result[name] = name_by_position(rows.select(f"rows_{at}.*", *numbers))
@@ -112,5 +112,5 @@ def _number(name: str, index: Any, before: Sequence[Any], window: CountWindow) -
 
 def add_numbers(frame: Any, name: str) -> Any:
     """The frame with a column that numbers its rows from 1, alike in every job but for twins."""
-    text = F.to_json(F.struct(*[F.col(backquoted(column)) for column in frame.columns]), _EXACT)
+    text = F.to_json(F.struct(*[F.col(backquote(column)) for column in frame.columns]), _EXACT)
     return frame.withColumn(name, F.row_number().over(Over.orderBy(text)))

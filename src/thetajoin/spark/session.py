@@ -202,7 +202,7 @@ def local_session(
 
 
 @contextmanager
-def _unhurried() -> Iterator[None]:
+def _delay_interrupt() -> Iterator[None]:
     """Let Ctrl-C wait while a JVM starts, some seconds: left in the middle, it would never end."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -236,7 +236,7 @@ def _launch(conf: Any, scratch: Path, log: Path) -> Any:
     from pyspark.java_gateway import launch_gateway
 
     use_java(scratch)
-    with log.open("ab") as sink, _unhurried():
+    with log.open("ab") as sink, _delay_interrupt():
         try:
             return launch_gateway(conf, {"stdout": sink, "stderr": sink})
         except PySparkRuntimeError as error:

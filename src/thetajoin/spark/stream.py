@@ -48,7 +48,7 @@ WATERMARK = "spark.watermarkDelayMs"
 LAG = "thetajoin.lagMicros"
 # In a migrated checkpoint: the identities of joins that its state is of.
 RECORD = "thetajoin-migrated.json"
-# A column that tells, whose feed it is, and how to keep the rows that are new.
+# The column that gives a change feed away, whose feed it is, and how to keep its new rows only.
 FEEDS = (
     ("_change_type", "Delta's or Iceberg's", ".where(\"_change_type = 'insert'\")"),
     ("__op", "Debezium's", ".where(\"__op IN ('c', 'r')\")"),
@@ -73,7 +73,7 @@ def stream_join(left: Any, right: Any, spec: JoinSpec) -> Any:
     refuse_change_feeds(left, right, compiled)
     spread = spread_over_units(left, compiled, *asked)
     output = output_schema(compiled, left, right)
-    repeated = repeated_columns(compiled, output) if both else ()
+    repeated = find_repeated(compiled, output) if both else ()
     lags = time_lags(left, right, compiled.window)
     if not both and around["late"] is not None:
         raise OptionError(
@@ -85,16 +85,16 @@ def stream_join(left: Any, right: Any, spec: JoinSpec) -> Any:
         stream, table = (left, right) if left.isStreaming else (right, left)
         return join_stream(stream, table, units, "l" if left.isStreaming else "r", output)
     settings.planned.append(units)
-    joined = in_units(left, right, units, JoinUnit(units), output)
+    joined = in_units(left, right, units, output)
     return _finish(joined, output, units, left, compiled)
 
 
 def beside_state(options: dict[str, Any], settings: StreamSettings) -> dict[str, Any]:
-    """Take what is said about late rows and migrated state, as fields of a `UnitSpec`."""
+    """Take the options about late rows and migrated state, as fields of a `UnitSpec`."""
     migrated, late = options.pop("migrated", None), options.pop("late", settings.late)
     accepts = settings.accepts
     if migrated is not None:
-        accepts = accepted(os.fspath(migrated))
+        accepts = read_accepted(os.fspath(migrated))
         if not accepts:
             raise OptionError(
                 f"migrated={migrated!r}: no join was changed there by `thetajoin checkpoint "
@@ -103,7 +103,7 @@ def beside_state(options: dict[str, Any], settings: StreamSettings) -> dict[str,
     return {"late": None if late is None else check_place(late), "accepts": accepts}
 
 
-def accepted(path: str) -> tuple[dict[str, Any], ...]:
+def read_accepted(path: str) -> tuple[dict[str, Any], ...]:
     """The identities of joins that a migrated checkpoint's state is of; none if it is not one."""
     files, root = filesystem(path)
     place = f"{root}/{RECORD}"
@@ -170,7 +170,7 @@ def compile_join(spec: JoinSpec, left: Any, right: Any) -> CompiledJoin:
     return compile_schemas(spec, arrow_schema(left), arrow_schema(right))
 
 
-def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: StructType) -> Any:
+def in_units(left: Any, right: Any, spec: UnitSpec, output: StructType) -> Any:
     """The output of the units of a join of two streams, their numbers included."""
     require_rocksdb(left.sparkSession)
     if spec.late is not None:
@@ -181,7 +181,10 @@ def in_units(left: Any, right: Any, spec: UnitSpec, unit: JoinUnit, output: Stru
         rows = rows.union(pack_side(right, 1, spec))
     timed = isinstance(spec.join.window, TimeWindow)
     return rows.groupBy("unit").transformWithStateInPandas(
-        UnitProcessor(unit), inside(output, spec), "Append", "EventTime" if timed else "None"
+        UnitProcessor(JoinUnit(spec)),
+        inside(output, spec),
+        "Append",
+        "EventTime" if timed else "None",
     )
 
 
@@ -190,7 +193,7 @@ def pack_side(df: Any, side: int, spec: UnitSpec) -> Any:
     return map_batches(name_by_position(df), route_to_units(side, spec), BLOBS)
 
 
-def repeated_columns(join: CompiledJoin, output: StructType) -> tuple[tuple[int, int], ...]:
+def find_repeated(join: CompiledJoin, output: StructType) -> tuple[tuple[int, int], ...]:
     """Output columns of the right side that equal one of the left side's in every pair.
 
     Of columns that are compared by `=` in an inner join only one is sent to the JVM, which needs

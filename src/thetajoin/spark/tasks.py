@@ -124,12 +124,18 @@ def open_task(packed: bytes) -> Task:
     return task
 
 
+def find_context(session: Any) -> Any | None:
+    """A session's context, if it has one."""
+    try:
+        return session.sparkContext
+    except Exception:  # Spark Connect has none, and says so in its own way
+        return None
+
+
 def parallelism(session: Any) -> int:
     """Tasks that run at once, as far as a session tells."""
-    try:
-        return int(session.sparkContext.defaultParallelism)
-    except Exception:  # Spark Connect has no context, and says so in its own way
-        return UNKNOWN_PARALLELISM
+    context = find_context(session)
+    return UNKNOWN_PARALLELISM if context is None else int(context.defaultParallelism)
 
 
 def make_schema(**types: DataType) -> StructType:
@@ -150,7 +156,7 @@ class Remembered(OrderedDict[Hashable, T]):
         while len(self) > self._most:
             self.popitem(last=False)
 
-    def made(self, key: Hashable, make: Callable[[], T]) -> T:
+    def get_or_make(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value of a key, made if it is missing."""
         if key not in self:
             self[key] = make()

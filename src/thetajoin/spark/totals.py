@@ -9,32 +9,35 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import DataType, StructField, StructType
 
 from thetajoin.aggregate.columns import DENSE
 from thetajoin.aggregate.rows import row_totals, total_pairs
 from thetajoin.aggregate.run import Aggregator
-from thetajoin.aggregate.spec import AggSpec, parse_aggregates
-from thetajoin.aggregate.state import State, merge
+from thetajoin.aggregate.spec import AggSpec, Output, parse_aggregates
+from thetajoin.aggregate.state import State, merge, to_decimal
 from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.batch.tables import contiguous
+from thetajoin.engine.block import empty_batch
+from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.rows import cast_for_storage, storage_schema
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.engine.state import JoinState
-from thetajoin.engine.step import Step
+from thetajoin.engine.step import Share, Step
 from thetajoin.errors import OptionError
 from thetajoin.ipc import from_ipc
 from thetajoin.planner.routing import Routing
 from thetajoin.planner.routing_samples import has_one_place, route_tables
 from thetajoin.predicate.nodes import Column
-from thetajoin.predicate.render import backquoted
+from thetajoin.predicate.render import backquote
 from thetajoin.routes.copies import Copies
 from thetajoin.spark.column_condition import with_text
 from thetajoin.spark.exchange import BLOBS, VISITING, as_batch, chunks, read_blobs, send_copies
@@ -48,13 +51,6 @@ from thetajoin.spark.meaning import (
     check_nearest,
     folds,
     with_names_of,
-)
-from thetajoin.spark.partials import (
-    partial_batch,
-    partial_schema,
-    show_totals,
-    spark_schema,
-    sum_partials,
 )
 from thetajoin.spark.row_order import tie_breakers
 from thetajoin.spark.session import check_workers
@@ -71,13 +67,12 @@ from thetajoin.spark.stream import (
     time_lags,
 )
 from thetajoin.spark.tables.join import batch_join
-from thetajoin.spark.tables.summary import draw_both
-from thetajoin.spark.tables.table import Table
+from thetajoin.spark.tables.table import Table, draw_both
 from thetajoin.spark.tasks import Task, map_batches, name_by_position, parallelism
-from thetajoin.spark.unit import METRICS, JoinUnit
+from thetajoin.spark.unit import METRICS
 from thetajoin.spark.unit_spec import StreamSettings, UnitSpec
-from thetajoin.spark.versions import repartition_by_number
-from thetajoin.spark.whole import add_up_stream
+from thetajoin.spark.versions import repartition_by_unit
+from thetajoin.spark.whole import Probe, probe_with, read_now
 from thetajoin.window.windows import CountWindow
 
 CLOSES = "__thetajoin_closes"
@@ -90,25 +85,7 @@ TOO_LARGE = (
 TIES = pa.schema([("__thetajoin_tie_0", pa.int64()), ("__thetajoin_tie_1", pa.int64())])
 # States of single batches that are kept until they are merged.
 MOST_STATES = 32
-
-
-class TotalsUnit(JoinUnit):
-    """Joins as its base does, but gives out partial aggregates in place of matches."""
-
-    @cached_property
-    def _aggregates(self) -> AggSpec:
-        spec = self._spec
-        return TotalsJoin(spec.join, spec.schema("left"), spec.schema("right")).aggregates
-
-    def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
-        totals = Aggregator(state.join, self._aggregates).totals(step)
-        state.commit(step, pairs=int(totals.pairs.sum()))
-        batch = partial_batch(totals)
-        if batch.num_rows:
-            yield batch
-
-    def _schema(self) -> pa.Schema | None:
-        return partial_schema(self._aggregates)
+PAIRS = "pairs"
 
 
 def aggregate_frames(left: Any, right: Any, spec: JoinSpec) -> Any:
@@ -134,7 +111,7 @@ def aggregate_frames(left: Any, right: Any, spec: JoinSpec) -> Any:
     aggregates = query.aggregates
     refuse_change_feeds(left, right, query.join)
     whole = left, right
-    left, right = _needed(left, right, query)
+    left, right = _select_needed(left, right, query)
     if left.isStreaming and right.isStreaming:
         spread = spread_over_units(left, query.join, units, routing)
         partials = _add_up_streams(left, right, query, spread | around, settings)
@@ -157,7 +134,7 @@ def _add_up_nearest(left: Any, right: Any, spec: JoinSpec) -> Any:
             "stream (groupBy)"
         )
     query = _parse_query(left, right, replace(spec, options=engine_options(dict(spec.options))))
-    partials = _nearest_partials(*_needed(left, right, query), spec, query)
+    partials = _nearest_partials(*_select_needed(left, right, query), spec, query)
     return merge_partials(partials, query.aggregates)
 
 
@@ -172,10 +149,10 @@ def _parse_query(left: Any, right: Any, spec: JoinSpec) -> TotalsJoin:
     return query
 
 
-def _needed(left: Any, right: Any, query: TotalsJoin) -> tuple[Any, Any]:
+def _select_needed(left: Any, right: Any, query: TotalsJoin) -> tuple[Any, Any]:
     """Both inputs with the columns that matter."""
     both = (left, query.left_schema), (right, query.right_schema)
-    chosen = [df.select(*map(backquoted, schema.names)) for df, schema in both]
+    chosen = [df.select(*map(backquote, schema.names)) for df, schema in both]
     return chosen[0], chosen[1]
 
 
@@ -194,22 +171,39 @@ def _add_up_streams(
     )
     settings.planned.append(spec)
     output = spark_schema(query.aggregates, left, right)
-    totals = in_units(left, right, spec, TotalsUnit(spec), output)
+    totals = in_units(left, right, spec, output)
     return observe_units(totals).drop(METRICS).toDF(*output.names)
 
 
 def _add_up_beside_table(left: Any, right: Any, query: TotalsJoin) -> Any:
-    """Partial totals of a stream and a table; only Spark's own aggregation keeps state."""
+    """Partial totals of a stream and a table, which is read once, now.
+
+    Only Spark's own aggregation keeps state.
+    """
     check_watermarks(left, right, query.join.window)
     if query.aggregates.keeps_left and not left.isStreaming:
         raise OptionError(
             "how='left' with a table on the left and a stream on the right: groups come with the "
             "stream's rows, and those without a match have none; swap the two, or use how='inner'"
         )
-    side: Side = "l" if left.isStreaming else "r"
-    stream, table = (left, right) if left.isStreaming else (right, left)
-    output = spark_schema(query.aggregates, left, right)
-    return add_up_stream(stream, table, query, side, output, uuid.uuid4().hex[:12])
+    streaming: Side = "l" if left.isStreaming else "r"
+    sides = (left, query.left_schema), (right, query.right_schema)
+    (stream, mine), (table, other) = sides if streaming == "l" else sides[::-1]
+    query.put_beside(streaming, empty_batch(other))  # refuses what cannot be done
+    sent = read_now(table, other)
+
+    def index() -> Probe:
+        beside = query.put_beside(streaming, sent.batch(other))
+
+        def probe(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+            totals = partial_batch(beside.add_up(rows))
+            if totals.num_rows:
+                yield totals
+
+        return probe
+
+    task = probe_with(uuid.uuid4().hex[:12], index, mine)
+    return map_batches(name_by_position(stream), task, spark_schema(query.aggregates, left, right))
 
 
 def _close_groups(partials: Any, left: Any, right: Any, query: TotalsJoin) -> tuple[Any, list[Any]]:
@@ -254,7 +248,7 @@ def add_up_tables(whole: tuple[Any, Any], query: TotalsJoin, units: Any) -> Any:
     roles: tuple[tuple[Side, ...], ...] = (SIDES,) if query.spec.self_join else (("l",), ("r",))
     sent = [tables[r[0]].map(send_to_cells(query, routing, units, r), BLOBS) for r in roles]
     cells = routing.tasks(query.join, units)
-    placed = repartition_by_number(sent[0].union(sent[-1]) if sent[1:] else sent[0], cells, "unit")
+    placed = repartition_by_unit(sent[0].union(sent[-1]) if sent[1:] else sent[0], cells)
     return map_batches(placed, add_up_cell(query), spark_schema(query.aggregates, *whole))
 
 
@@ -310,7 +304,7 @@ def add_up_cell(query: TotalsJoin) -> Task:
     def totals(asked: TotalsJoin, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
         return partial_batch(asked.aggregator().run(left, right))
 
-    def found(home: dict[Side, pa.RecordBatch], visiting: dict[Side, pa.RecordBatch]) -> Any:
+    def add_up(home: dict[Side, pa.RecordBatch], visiting: dict[Side, pa.RecordBatch]) -> Any:
         if query.spec.self_join:
             yield totals(query, home["l"], home["l"])
             yield totals(inner, visiting["l"], visiting["r"])
@@ -334,7 +328,7 @@ def add_up_cell(query: TotalsJoin) -> Task:
         rows = {side: _rows(of, "l" if side % 2 == 0 else "r", query) for side, of in blobs.items()}
         home: dict[Side, pa.RecordBatch] = {"l": rows[0], "r": rows[1]}
         visiting: dict[Side, pa.RecordBatch] = {"l": rows[VISITING], "r": rows[VISITING + 1]}
-        for batch in found(home, visiting):
+        for batch in add_up(home, visiting):
             if batch.num_rows:
                 yield batch
 
@@ -369,9 +363,9 @@ def _nearest_partials(left: Any, right: Any, spec: JoinSpec, query: TotalsJoin) 
     def totals(batch: pa.RecordBatch) -> State:
         sides = []
         start = 0
-        for side, schema in zip(("l", "r"), schemas, strict=True):
+        for side, schema in zip(SIDES, schemas, strict=True):
             columns = batch.select(list(range(start, start + len(schema))))
-            sides.append(_take_in(query, columns, schema, "l" if side == "l" else "r"))
+            sides.append(query.join.take_in(as_batch(columns, schema), side))
             start += len(schema)
         # A NULL key matches nothing, so it tells a left row without a match.
         assert spec.nearest is not None
@@ -381,13 +375,6 @@ def _nearest_partials(left: Any, right: Any, spec: JoinSpec, query: TotalsJoin) 
 
     task = _add_up_batches(lambda: query.aggregates, totals)
     return map_batches(name_by_position(found), task, spark_schema(query.aggregates, left, right))
-
-
-def _take_in(
-    query: TotalsJoin, batch: pa.RecordBatch, schema: pa.Schema, side: Side
-) -> pa.RecordBatch:
-    """A side's columns of listed rows, as the engine keeps them."""
-    return query.join.take_in(as_batch(batch, schema), side)
 
 
 def add_up_rows(df: Any, group_by: Mapping[str, str], aggs: Mapping[str, str]) -> Any:
@@ -435,3 +422,141 @@ def _add_up_batches(spec: Callable[[], AggSpec], totals: Callable[[pa.RecordBatc
             yield partial
 
     return add
+
+
+class PartialState(JoinState):
+    """A unit's rows, whose matches it gives out added up: Spark adds those of all units."""
+
+    def __init__(self, join: CompiledJoin, aggregates: AggSpec, share: Share) -> None:
+        super().__init__(join, share)
+        self._aggregates = aggregates
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the partial totals."""
+        return partial_schema(self._aggregates)
+
+    def carry_out(self, step: Step) -> Iterator[pa.RecordBatch]:
+        """The partial totals of a step's matches; its rows are stored."""
+        totals = Aggregator(self.join, self._aggregates).totals(step)
+        self.commit(step, pairs=int(totals.pairs.sum()))
+        batch = partial_batch(totals)
+        if batch.num_rows:
+            yield batch
+
+
+def partial_schema(spec: AggSpec) -> pa.Schema:
+    """A row for each group: its values, the number of pairs, and each term's part."""
+    fields = [pa.field(f"g{at}", group.type) for at, group in enumerate(spec.groups)]
+    fields.append(pa.field(PAIRS, pa.int64()))
+    for at, term in enumerate(spec.terms):
+        type_ = term.expr.type
+        if term.kind == "count":
+            type_ = pa.int64()
+        elif term.kind == "sum":
+            scale = type_.scale if pa.types.is_decimal(type_) else 0
+            floating = pa.types.is_floating(type_)
+            type_ = pa.float64() if floating else pa.decimal128(38, scale)
+        fields.append(pa.field(f"t{at}", type_))
+    return pa.schema(fields)
+
+
+def partial_batch(state: State) -> pa.RecordBatch:
+    """The groups that a state shows, as such rows."""
+    state.settle()
+    state = state.keep_shown()
+    spec, schema = state.spec, partial_schema(state.spec)
+    columns: list[Any] = [key.cast(schema.field(at).type) for at, key in enumerate(state.keys)]
+    columns.append(pa.array(state.pairs))
+    for at, term in enumerate(spec.terms):
+        type_ = schema.field(f"t{at}").type
+        if term.kind == "count":
+            columns.append(pa.array(state.counts[at]))
+        elif term.kind == "sum":
+            columns.append(_sum(state, at, type_))
+        else:
+            columns.append(state.extremes(at).cast(type_))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _sum(state: State, at: int, type_: pa.DataType) -> pa.Array:
+    """Sums of one term; NULL where no pair had a value."""
+    term = state.spec.terms[at]
+    counts = next(
+        state.counts[other]
+        for other, count in enumerate(state.spec.terms)
+        if count.kind == "count" and count.expr == term.expr
+    )
+    sums, none = state.sums[at], counts == 0
+    if pa.types.is_floating(type_):
+        return pa.array(sums.as_floats(), mask=none)
+    if len(sums.words) == 1:
+        words = np.empty((state.size, 2), np.int64)
+        words[:, 0], words[:, 1] = sums.words[0][1].view(np.int64), sums.words[0][0]
+        whole = pa.Array.from_buffers(type_, state.size, [None, pa.py_buffer(words)])
+    else:
+        values = zip(sums.integers(), none, strict=True)
+        whole = pa.array([None if n else to_decimal(v, type_.scale) for v, n in values], type_)
+    return pc.if_else(pa.array(~none), whole, pa.scalar(None, type_))
+
+
+def spark_schema(spec: AggSpec, left: Any, right: Any) -> StructType:
+    """The same rows in Spark's types; a plain column keeps the one it has."""
+    fields = []
+    for at, field in enumerate(partial_schema(spec)):
+        exprs = [group.expr for group in spec.groups]
+        expr = exprs[at] if at < len(exprs) else None
+        fields.append(StructField(field.name, _spark_type(field, expr, left, right), True))
+    return StructType(fields)
+
+
+def _spark_type(field: pa.Field, expr: Any, left: Any, right: Any) -> DataType:
+    if isinstance(expr, Column) and not expr.path:
+        return (left if expr.side == "l" else right).schema[expr.name].dataType
+    return from_arrow_type(field.type)
+
+
+def sum_partials(spec: AggSpec) -> list[str]:
+    """Spark's aggregates that add the rows up, as SQL."""
+    texts = [f"sum({PAIRS}) AS {PAIRS}"]
+    for at, term in enumerate(spec.terms):
+        function = term.kind if term.kind in ("min", "max") else "sum"
+        texts.append(f"{function}(t{at}) AS t{at}")
+    return texts
+
+
+def show_totals(spec: AggSpec) -> list[str]:
+    """The result's columns over the merged rows, as SQL."""
+    texts = [f"g{at} AS {backquote(group.name)}" for at, group in enumerate(spec.groups)]
+    for output in spec.outputs:
+        texts.append(f"{_output(output)} AS {backquote(output.name)}")
+    return texts
+
+
+def _output(output: Output) -> str:
+    if not output.terms:
+        return f"coalesce({PAIRS}, 0L)"
+    total = f"t{output.terms[0]}"
+    if output.function == "count":
+        return f"coalesce({total}, 0L)"
+    if output.function in ("min", "max"):
+        return total
+    if output.function == "avg":
+        count = f"nullif(t{output.terms[1]}, 0L)"
+        if pa.types.is_floating(output.type):
+            return f"CAST({total} AS DOUBLE) / {count}"
+        return f"CAST({total} / {count} AS DECIMAL({output.type.precision}, {output.type.scale}))"
+    if pa.types.is_integer(output.type):
+        # Whether or not the session's casts are strict, a sum that does not fit is an error.
+        return (
+            f"CASE WHEN {total} NOT BETWEEN -9223372036854775808BD AND 9223372036854775807BD "
+            f"THEN CAST(raise_error('thetajoin: {_plain(output)} overflows BIGINT') AS BIGINT) "
+            f"ELSE CAST({total} AS BIGINT) END"
+        )
+    if pa.types.is_decimal(output.type):
+        return f"CAST({total} AS DECIMAL({output.type.precision}, {output.type.scale}))"
+    return total
+
+
+def _plain(output: Output) -> str:
+    return output.text.replace("'", "").replace("\\", "")

@@ -27,8 +27,7 @@ from thetajoin.engine.block import Block, concat_batches
 from thetajoin.engine.parts import SIDES, Side
 from thetajoin.engine.rows import make_batch
 from thetajoin.engine.state import Counters, JoinState
-from thetajoin.engine.step import Step
-from thetajoin.engine.store import Store, fitting_rows, next_merge
+from thetajoin.engine.store import Store, count_fitting, next_merge
 from thetajoin.errors import ResourceError
 from thetajoin.index.probe import Arrivals
 from thetajoin.limits import limits
@@ -38,9 +37,10 @@ from thetajoin.spark.late import write_late
 from thetajoin.spark.processor import States
 from thetajoin.spark.tasks import Remembered, set_aside
 from thetajoin.spark.unit_keys import UNIT_OF
-from thetajoin.spark.unit_rows import (
+from thetajoin.spark.unit_spec import (
     BlobInfo,
     Entry,
+    UnitSpec,
     damage_error,
     entries_of,
     entry_of,
@@ -48,7 +48,6 @@ from thetajoin.spark.unit_rows import (
     rows_from,
     versions,
 )
-from thetajoin.spark.unit_spec import UnitSpec
 from thetajoin.window.windows import TimeWindow
 
 METRICS = "__thetajoin_metrics"
@@ -111,7 +110,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         timerValues: Any,
     ) -> Iterator[pd.DataFrame]:
         """New blobs of both sides: join, store, and give out the matches."""
-        yield from self._guarded_step(UNIT_OF[key[0]], _blobs_of(rows), timerValues)
+        yield from self._guard_step(UNIT_OF[key[0]], _blobs_of(rows), timerValues)
 
     def handleExpiredTimer(
         self,
@@ -120,9 +119,9 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         expiredTimerInfo: Any,
     ) -> Iterator[pd.DataFrame]:
         """The watermark has moved in a micro-batch that has no rows."""
-        yield from self._guarded_step(UNIT_OF[key[0]], _blobs_of(()), timerValues)
+        yield from self._guard_step(UNIT_OF[key[0]], _blobs_of(()), timerValues)
 
-    def _guarded_step(
+    def _guard_step(
         self, unit: int, blobs: dict[int, list[bytes]], timers: Any
     ) -> Iterator[pd.DataFrame]:
         """A step; a state store that is gone is an error of ours, where Spark says "EOFError"."""
@@ -162,7 +161,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             writer = threading.Thread(target=self._write_rows, args=(loaded, step.blocks))
             writer.start()
             try:
-                for batch in coalesce(self._output(state, step)):
+                for batch in coalesce(state.carry_out(step)):
                     yield self._frame(batch)
             finally:
                 writer.join()
@@ -199,24 +198,14 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
         others = [rows for rows in others if rows.num_rows]
         return concat_batches([home, *others]) if others else home, home.num_rows
 
-    def _output(self, state: JoinState, step: Step) -> Iterator[pa.RecordBatch]:
-        """The output of the new rows, which are stored once it has been read to the end."""
-        return state.carry_out(step)
-
-    def _schema(self) -> pa.Schema | None:
-        """The columns of the output, unless they are the join's own."""
-        return None
-
     def _frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
         """Output rows, without what Spark can repeat by itself."""
         return to_frame(batch, [at for at, _ in self._spec.repeated])
 
     def _metrics_frame(self, state: JoinState, numbers: dict[str, Any]) -> pd.DataFrame:
         """One row that carries the unit's numbers of this micro-batch."""
-        given = self._schema()
-        schema = state.join.layout.schema if given is None else given
-        columns = [pa.nulls(1, field.type) for field in schema]
-        row = self._frame(pa.RecordBatch.from_arrays(columns, schema=schema))
+        columns = [pa.nulls(1, field.type) for field in state.schema]
+        row = self._frame(pa.RecordBatch.from_arrays(columns, schema=state.schema))
         row[METRICS] = ArrowColumn(pa.array([json.dumps(numbers)], pa.string()))
         return row
 
@@ -304,7 +293,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             raise loaded.failure
         kept = []
         for entry in loaded.entries:
-            if state.expired(entry.side, entry.end, entry.newest):
+            if state.has_expired(entry.side, entry.end, entry.newest):
                 self._rows.removeKey(entry.key)
             else:
                 kept.append(entry)
@@ -338,7 +327,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
                 continue
             store = loaded.state.stores[side]
             size = sum(entry.size for entry in mine)
-            most = fitting_rows(limits.blob_bytes, sum(entry.rows for entry in mine), size)
+            most = count_fitting(limits.blob_bytes, sum(entry.rows for entry in mine), size)
             due = partial(next_merge, bounded=store.config.bounded, largest=most)
             while (found := due([entry.rows for entry in mine])) is not None:
                 parts = mine[found[0] : found[1]]
@@ -368,7 +357,7 @@ class JoinUnit(StatefulProcessor):  # type: ignore[misc]
             store = loaded.state.stores[side]
             if store.config.preserved:
                 mine = [entry for entry in loaded.entries if entry.side == side]
-                parts = [store.settled_of(entry.first, entry.end) for entry in mine]
+                parts = [store.read_marks(entry.first, entry.end) for entry in mine]
                 packed[at] = np.packbits(np.concatenate(parts)).tobytes() if parts else b""
         if any(p is not None for p in packed):
             self._marks.update(tuple(packed))
@@ -393,7 +382,7 @@ def _in_a_row(store: Store, entries: list[Entry]) -> bool:
     Entries go when their newest row does, in any order, and a segment keeps the rows of one that is
     gone until it goes itself. Marks are kept for all rows between an entry's first and its last.
     """
-    marks = store.settled_of(entries[0].first, entries[-1].end)
+    marks = store.read_marks(entries[0].first, entries[-1].end)
     return len(marks) == sum(entry.rows for entry in entries)
 
 

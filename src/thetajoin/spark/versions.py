@@ -14,7 +14,7 @@ from thetajoin.spark.unit_keys import keys_of
 SPARKS = ("4.0", "4.1", "4.2", "4.3")  # what all tests of thetajoin have passed with
 
 
-def installed_spark() -> str:
+def read_spark_version() -> str:
     """The version of the PySpark that is installed."""
     try:
         return metadata.version("pyspark")
@@ -41,17 +41,17 @@ def arrow_schema_of(schema: Any) -> pa.Schema:
     return found
 
 
-def repartition_by_number(frame: Any, count: int, column: str) -> Any:
-    """A frame whose rows are in the partition that a column of whole numbers names.
+def repartition_by_unit(frame: Any, count: int) -> Any:
+    """A frame whose rows are in the partition that its column `unit` names.
 
     Spark 4.0 has hashes only: there a number is replaced by a key whose hash is that number.
     """
     from pyspark.sql import functions as F
 
-    if minor(installed_spark()) >= (4, 1):
-        return frame.repartitionById(count, F.col(column))
+    if minor(read_spark_version()) >= (4, 1):
+        return frame.repartitionById(count, F.col("unit"))
     keys = ",".join(map(str, keys_of(count)))
-    return frame.repartition(count, F.expr(f"element_at(array({keys}), {column} + 1)"))
+    return frame.repartition(count, F.expr(f"element_at(array({keys}), unit + 1)"))
 
 
 def state_mover(session: Any) -> Any:
@@ -74,6 +74,6 @@ def local_checkpoints() -> dict[str, str]:
     own library is missing: about 0.3 s a micro-batch.
     """
     package = "org.apache.spark.sql.execution.streaming."
-    moved = "checkpointing." if minor(installed_spark()) >= (4, 1) else ""
+    moved = "checkpointing." if minor(read_spark_version()) >= (4, 1) else ""
     manager = f"{package}{moved}FileSystemBasedCheckpointFileManager"
     return {"spark.sql.streaming.checkpointFileManagerClass": manager}

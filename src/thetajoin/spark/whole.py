@@ -13,16 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetajoin.aggregate.totals import TotalsJoin
 from thetajoin.engine.block import empty_batch
 from thetajoin.engine.parts import OTHER, Side
 from thetajoin.errors import DataError
 from thetajoin.ipc import batches_from_ipc
 from thetajoin.limits import limits
 from thetajoin.spark.exchange import as_batch, chunks, to_blobs
-from thetajoin.spark.partials import partial_batch
-from thetajoin.spark.tasks import Remembered, Task, map_batches, name_by_position
-from thetajoin.spark.unit_spec import UnitSpec, compiled_of
+from thetajoin.spark.tasks import Remembered, Task, find_context, map_batches, name_by_position
+from thetajoin.spark.unit_spec import UnitSpec, get_compiled
 
 # What a closure may hold; and through Connect, whose messages may have 128 MiB.
 SMALL = 1 << 18
@@ -51,16 +49,9 @@ class Sent:
         return as_batch(pa.Table.from_batches(batches), schema)
 
 
-def _context(session: Any) -> Any | None:
-    try:
-        return session.sparkContext
-    except Exception:  # Spark Connect has no context, and says so in its own way
-        return None
-
-
 def sendable_bytes(session: Any, most: int) -> int:
     """How much may be sent, if there is no other reason for less than `most`."""
-    return min(most, MOST_CONNECT) if _context(session) is None else most
+    return min(most, MOST_CONNECT) if find_context(session) is None else most
 
 
 def collect(frame: Any, most: int) -> pa.Table | None:
@@ -80,7 +71,7 @@ def collect(frame: Any, most: int) -> pa.Table | None:
 def send_whole(session: Any, rows: pa.RecordBatch) -> Sent:
     """Have the rows ready for every task."""
     blobs = [blob.to_pybytes() for blob in to_blobs(rows)]
-    context = None if rows.nbytes <= SMALL else _context(session)
+    context = None if rows.nbytes <= SMALL else find_context(session)
     return Sent(rows.num_rows, blobs if context is None else context.broadcast(blobs))
 
 
@@ -93,7 +84,7 @@ def probe_table(
     """
 
     def index() -> Probe:
-        compiled = compiled_of(spec)
+        compiled = get_compiled(spec)
         rows = whole.batch(compiled.given[OTHER[streaming]])
         run = compiled.put_beside(streaming, rows).run
         if shown is None:
@@ -101,55 +92,35 @@ def probe_table(
         return lambda rows: (found.select(list(shown)) for found in run(rows))
 
     schema = spec.schema("left" if streaming == "l" else "right")
-    return _probe(spec.label, index, schema)
+    return probe_with(spec.label, index, schema)
 
 
-def _probe(label: str, index: Callable[[], Probe], schema: pa.Schema) -> Task:
+def probe_with(label: str, index: Callable[[], Probe], schema: pa.Schema) -> Task:
+    """A task whose batches probe what is indexed once in each worker, by the label of its join."""
+
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        probe = _built(label, index)
+        probe = _index_once(label, index)
         for chunk in chunks(batches, schema, PROBE_ROWS):
             yield from probe(chunk)
 
     return run
 
 
-def _built(label: str, index: Callable[[], Probe]) -> Probe:
+def _index_once(label: str, index: Callable[[], Probe]) -> Probe:
     # A function of this module's, which a task finds by its name: its memory is the worker's own.
-    found: Probe = _BUILT.made(label, index)
+    found: Probe = _BUILT.get_or_make(label, index)
     return found
 
 
 def join_stream(df: Any, table: Any, spec: UnitSpec, streaming: Side, output: Any) -> Any:
     """Join the stream `df` with the DataFrame `table`, which is read once, now."""
     schema = spec.schema("right" if streaming == "l" else "left")
-    compiled_of(spec).put_beside(streaming, empty_batch(schema))  # refuses what cannot be done
-    task = probe_table(spec, streaming, _read_now(table, schema), None)
+    get_compiled(spec).put_beside(streaming, empty_batch(schema))  # refuses what cannot be done
+    task = probe_table(spec, streaming, read_now(table, schema), None)
     return map_batches(name_by_position(df), task, output)
 
 
-def add_up_stream(
-    df: Any, table: Any, query: TotalsJoin, streaming: Side, output: Any, label: str
-) -> Any:
-    """Partial aggregates of each batch of the stream `df` with `table`, which is read once, now."""
-    schemas = query.left_schema, query.right_schema
-    mine, other = schemas if streaming == "l" else schemas[::-1]
-    query.put_beside(streaming, empty_batch(other))
-    sent = _read_now(table, other)
-
-    def index() -> Probe:
-        beside = query.put_beside(streaming, sent.batch(other))
-
-        def probe(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-            totals = partial_batch(beside.add_up(rows))
-            if totals.num_rows:
-                yield totals
-
-        return probe
-
-    return map_batches(name_by_position(df), _probe(label, index, mine), output)
-
-
-def _read_now(table: Any, schema: pa.Schema) -> Sent:
+def read_now(table: Any, schema: pa.Schema) -> Sent:
     """A table's rows, or an error if they are too many for every worker to hold."""
     most = sendable_bytes(table.sparkSession, limits.static_bytes)
     rows = collect(table, most)

@@ -27,15 +27,18 @@ if TYPE_CHECKING:
 
     Int64 = NDArray[np.int64]
 
+# A column that only a cross join has.
+ONE = "__thetajoin_one"
 
-def carried(at: int, inputs: int) -> list[str]:
+
+def list_numbers(at: int, inputs: int) -> list[str]:
     """Names of the numbers that rows of the input at this place carry.
 
     index: the row's own place among its input's rows. before_j: rows of input `j` that came before
     it. first_j: the first row of `j` that it sees, or that comes after it. last: how many rows of
     its own input the last row that sees it may have had before.
 
-    >>> carried(1, 3)
+    >>> list_numbers(1, 3)
     ['index', 'before_0', 'first_2', 'last']
     """
     earlier = ["index", *(f"before_{other}" for other in range(at))] if at else []
@@ -43,7 +46,7 @@ def carried(at: int, inputs: int) -> list[str]:
     return [*earlier, *later, *(["last"] if later else [])]
 
 
-def hidden(side: str, name: str) -> str:
+def hide_name(side: str, name: str) -> str:
     """The name of a column that only serves the join."""
     return f"__thetajoin_{side}_{name}"
 

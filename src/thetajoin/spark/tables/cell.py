@@ -15,7 +15,7 @@ from thetajoin.engine.tables import Singles
 from thetajoin.ipc import batches_from_ipc
 from thetajoin.limits import limits
 from thetajoin.spark.exchange import chunks, read_blobs
-from thetajoin.spark.unit_spec import UnitSpec, compiled_of
+from thetajoin.spark.unit_spec import UnitSpec, get_compiled
 
 # Rows streamed past the held ones at once; more than are held, up to a limit, to sweep them rarely.
 PROBE_ROWS = 1 << 19
@@ -45,8 +45,8 @@ def join_cell(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for `mapInArrow` over one cell's blobs, the held ones first."""
 
-    def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        compiled = compiled_of(spec)
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        compiled = get_compiled(spec)
         counts = {True: 0, False: 0}
         found = 0
         for output in _run(compiled, job, _count(_blobs(batches, job.held), counts)):
@@ -58,7 +58,7 @@ def join_cell(
             schema = _show(empty_batch(compiled.layout.schema), job).schema
             yield _count_row(schema, counts[True], counts[False], found)
 
-    return joined
+    return run
 
 
 def _count(
@@ -106,13 +106,13 @@ def _run(
     joins = [compiled.hold(job.held, rows, pairs=job.pairs, singles=job.singles) for rows in tables]
     del tables
 
-    def streamed() -> Iterator[pa.RecordBatch]:
+    def stream() -> Iterator[pa.RecordBatch]:
         if first is not None:
             yield first
             yield from (rows for _, rows in blobs)
 
     room = min(max(PROBE_ROWS, total), MOST_PROBE_ROWS)
-    for chunk in chunks(streamed(), other, room):
+    for chunk in chunks(stream(), other, room):
         for join in joins:
             yield from join.run(chunk)
     for join in joins:

@@ -37,8 +37,7 @@ from thetajoin.spark.tables.native import (
     native_condition,
     nearest_condition,
 )
-from thetajoin.spark.tables.summary import FIRST, Drawn, draw_both, first_keys
-from thetajoin.spark.tables.table import Table
+from thetajoin.spark.tables.table import FIRST, Drawn, Table, draw_both, first_keys
 from thetajoin.spark.tasks import parallelism
 from thetajoin.window.windows import CountWindow
 

@@ -36,16 +36,24 @@ from thetajoin.spark.stream import compile_join, output_schema
 from thetajoin.spark.tables.cell import COUNTS, CellJob, join_cell
 from thetajoin.spark.tables.engine import BatchOptions, choose
 from thetajoin.spark.tables.native import NativeNearest, native_join, native_nearest
-from thetajoin.spark.tables.summary import Drawn, Summary, draw_both, look, summarise_drawn
-from thetajoin.spark.tables.table import Inputs, Table, prepare
+from thetajoin.spark.tables.table import (
+    Drawn,
+    Inputs,
+    Summary,
+    Table,
+    draw_both,
+    look,
+    prepare,
+    summarise_drawn,
+)
 from thetajoin.spark.tasks import map_batches, parallelism
 from thetajoin.spark.unit_spec import UnitSpec
-from thetajoin.spark.versions import repartition_by_number
+from thetajoin.spark.versions import repartition_by_unit
 from thetajoin.spark.whole import Sent, probe_table
 
 # A side believed to be no larger is taken whole without looking at it first.
 BROADCAST_BYTES = 16 << 20
-# How often more cells are tried for that.
+# How often a plan is made again with more cells, where one would be sent too much at once.
 REPLANS = 3
 
 
@@ -122,7 +130,7 @@ class _Join:
         if self.settings.paper is not None:
             load_spark_partitionings().require_comparison(self.compiled, self.settings.partitioning)
         else:
-            joined = self._believed_small()
+            joined = self._try_small_side()
             if joined is not None:
                 return joined
         rows = {side: self.seen[side].rows for side in SIDES}
@@ -157,7 +165,7 @@ class _Join:
             return []
         return [side for side in SIDES if not preserves(how, side)]
 
-    def _believed_small(self) -> Any | None:
+    def _try_small_side(self) -> Any | None:
         """The join with a side that Spark believes to be small; no table is looked at before.
 
         None where there is no such side, or Spark was wrong.
@@ -183,7 +191,7 @@ class _Join:
         spec = self.spec
         if self.compiled.near_key is None:
             spec = replace(spec, join=replace(spec.join, how=how), label=f"{spec.label}-{how}")
-        shown = self.inputs.shown(self.compiled)
+        shown = self.inputs.find_shown(self.compiled)
         task = probe_table(spec, OTHER[small], whole, shown)
         return self.inputs.tables[OTHER[small]].map(task, self.output)
 
@@ -240,7 +248,7 @@ class _Join:
             sent = inputs.tables[sides[0]].map(task, BLOBS)
             routed = sent if routed is None else routed.union(sent)
         job = CellJob(
-            plan.held, pairs, singles, inputs.shown(self.compiled), inputs.apart(self.compiled)
+            plan.held, pairs, singles, inputs.find_shown(self.compiled), inputs.apart(self.compiled)
         )
         if self._sends_at_once:
             self._warn_of_large_cells(plan.cells, self._largest(plan))
@@ -261,7 +269,7 @@ class _Join:
 
     def _join_cells(self, routed: Any, cells: int, job: CellJob) -> Any:
         """Bring each cell's rows together and join them."""
-        placed = repartition_by_number(routed, cells, "unit")
+        placed = repartition_by_unit(routed, cells)
         side = F.col("side")
         ordered = placed.sortWithinPartitions(side.asc() if job.held == "l" else side.desc())
         if self.settings.observe is None:

@@ -36,7 +36,7 @@ from thetajoin.predicate.nodes import (
     conjunction,
     disjunction,
 )
-from thetajoin.predicate.render import backquoted
+from thetajoin.predicate.render import backquote
 from thetajoin.predicate.types import (
     BOOL,
     DOUBLE,
@@ -243,14 +243,14 @@ def _difference(difference: Difference) -> Expr:
     """``low <= left - right <= high`` in exact arithmetic."""
     return conjunction(
         [
-            _bound(difference, op, bound)
+            _compare_with(difference, op, bound)
             for op, bound in ((">=", difference.low), ("<=", difference.high))
             if bound is not None
         ]
     ) or Literal(BOOL, True)
 
 
-def _bound(difference: Difference, op: str, bound: object) -> Expr:
+def _compare_with(difference: Difference, op: str, bound: object) -> Expr:
     left, right, type_ = difference.left, difference.right, difference.type
     if t.is_decimal(type_):
         precision, scale = digits_of(type_)
@@ -354,7 +354,7 @@ def native_join(
     # text it is read in one call, where columns would be some for each.
     return joined.selectExpr(
         *[
-            f"if(true, {column}, NULL) AS {backquoted(field.name)}"
+            f"if(true, {column}, NULL) AS {backquote(field.name)}"
             for column, field in zip(columns, output.fields, strict=False)
         ]
     )
@@ -395,7 +395,7 @@ def native_nearest(
     columns = [f"{side}.{name}" for side, table in tables.items() for name in table.frame.columns]
     return found.selectExpr(
         *[
-            f"{column} AS {backquoted(field.name)}"
+            f"{column} AS {backquote(field.name)}"
             for column, field in zip(columns, output.fields, strict=False)
         ]
     )
