@@ -11,7 +11,7 @@ from thetajoin.engine.nearest import Nearest
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.parse import Source
 from thetajoin.predicate.render import backquoted
-from thetajoin.query.frames import Frame, at_of, columns_of, unparenthesised
+from thetajoin.query.frames import Frame, keys_of, unparenthesised
 
 Order = Literal[">", ">=", "<", "<="]
 # Comparisons that a key may be in, and how they read from the other side.
@@ -82,7 +82,9 @@ def read_asof(
         return _of(match, frame, at, on)
     keys = [tree for tree in on if _is_key(tree, frame, at)]
     # A second bound on the same columns is how far away the nearest row may be.
-    others = [tree for tree in keys[1:] if _columns(tree, frame) != _columns(keys[0], frame)]
+    others = [
+        tree for tree in keys[1:] if set(keys_of(frame, tree)) != set(keys_of(frame, keys[0]))
+    ]
     if not keys or others:
         raise _not_one(source, frame, name, at, [*keys[:1], *others])
     return _of(keys[0], frame, at, [tree for tree in on if tree is not keys[0]])
@@ -126,12 +128,7 @@ def _is_between(one: exp.Expr, other: exp.Expr, frame: Frame, at: int) -> bool:
 
 
 def _places(tree: exp.Expr, frame: Frame) -> set[int]:
-    return {found[0] for found in _columns(tree, frame)}
-
-
-def _columns(tree: exp.Expr, frame: Frame) -> set[tuple[int, str]]:
-    found = map(at_of, columns_of(exp.Paren(this=tree.copy()), frame))
-    return {(at.item, at.name) for at in found if at is not None}
+    return {key[0] for key in keys_of(frame, tree)}
 
 
 def _not_one(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,11 +14,11 @@ AGGREGATES = ("count", "sum", "avg", "mean", "min", "max")
 _BARE = ("current_date", "current_timestamp", "current_time", "localtimestamp", "current_user")
 
 
-class At(NamedTuple):
-    """Whose a column is: a FROM, what stands there at this place, its column, and fields in that.
+Key = tuple[int, str]  # a place in FROM, and the name of a column there
 
-    A column that USING made of several has no place.
-    """
+
+class At(NamedTuple):
+    """Whose a column is: a FROM, what stands there at this place, its column, fields in that."""
 
     frame: int
     item: int
@@ -122,6 +122,12 @@ def columns_of(tree: exp.Expr, frame: Frame) -> list[exp.Column]:
     ]
 
 
+def keys_of(frame: Frame, *trees: exp.Expr) -> list[Key]:
+    """The columns of a FROM that are named in trees, each once, as (place, name)."""
+    found = (at_of(column) for tree in trees for column in columns_of(tree, frame))
+    return list(dict.fromkeys((at.item, at.name) for at in found if at is not None))
+
+
 def is_alone(tree: exp.Expr, frame: Frame) -> bool:
     """Whether an expression names nothing of what is around a FROM."""
     for node in tree.find_all(exp.Column):
@@ -182,24 +188,15 @@ def queries_in(node: exp.Expr) -> list[exp.Expr]:
     return [inner for inner in found if isinstance(inner, exp.Query)]
 
 
-def shown_as(frame: Frame, at: At, names: dict[tuple[int, str], str], core: str = "") -> exp.Expr:
+def shown_as(frame: Frame, at: At, names: Mapping[Key, tuple[str, str]]) -> exp.Expr:
     """A column as the engine finds it: in a join's rows, or where it was."""
-    if at.item < 0:
-        column: exp.Expr = exp.column(at.name, quoted=True)
-        new, table = at.name, None
-    elif (at.item, at.name) in names:
-        new, table = names[at.item, at.name], core
-    else:
-        new, table = at.name, frame.items[at.item].name
-    parts = [exp.to_identifier(part, quoted=True) for part in (new, *at.fields)]
-    if table is not None:
-        parts = [exp.to_identifier(table, quoted=True), *parts]
-    column = exp.Dot.build(parts) if at.fields else exp.column(*reversed(parts))
-    return column
+    table, new = names.get((at.item, at.name)) or (frame.items[at.item].name, at.name)
+    parts = [exp.to_identifier(part, quoted=True) for part in (table, new, *at.fields)]
+    return exp.Dot.build(parts) if at.fields else exp.column(*reversed(parts))
 
 
-def put(column: exp.Column, by: exp.Expr, fields: Sequence[str]) -> None:
-    """Put an expression, or fields of its value, in the place of a column."""
-    for name in fields:
-        by = exp.Dot(this=by, expression=exp.to_identifier(name, quoted=True))
-    column.replace(by)
+def field_of(tree: exp.Expr, names: Sequence[str]) -> exp.Expr:
+    """An expression, or a field in its value."""
+    for name in names:
+        tree = exp.Dot(this=tree, expression=exp.to_identifier(name, quoted=True))
+    return tree

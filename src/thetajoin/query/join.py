@@ -26,7 +26,7 @@ from thetajoin.predicate.nodes import Expr
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.predicate.render import backquoted
 from thetajoin.predicate.types import BOOL, NULL, type_name
-from thetajoin.query.frames import At, at_of
+from thetajoin.query.frames import At, Key, at_of
 from thetajoin.query.tables import schema_of, select_columns, stream_options
 from thetajoin.query.text import keywords
 
@@ -37,7 +37,6 @@ SMALLER = (
 # Rows of a result, and of inputs, that one thread is done with before others could be started.
 _FEW = 4096
 _SMALL = 1 << 18
-Key = tuple[int, str]  # a place in FROM, and the name of a column there
 
 
 @dataclass(frozen=True)

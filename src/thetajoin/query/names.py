@@ -12,7 +12,17 @@ from thetajoin.errors import ConditionError, suggest
 from thetajoin.predicate.literals import parse_number
 from thetajoin.predicate.parse import Source
 from thetajoin.predicate.signatures import MismatchError
-from thetajoin.query.frames import At, Frame, Item, at_of, is_bare, is_star, renamed
+from thetajoin.query.frames import (
+    At,
+    Frame,
+    Item,
+    at_of,
+    conjuncts,
+    field_of,
+    is_bare,
+    is_star,
+    renamed,
+)
 from thetajoin.query.tables import Tables, is_path, schema_of
 from thetajoin.query.text import MOST_DIGITS
 
@@ -30,7 +40,6 @@ _CLAUSES = (
     "cluster",
     "distribute",
 )
-_MERGED = -1
 
 
 @dataclass
@@ -349,8 +358,10 @@ class Resolver:
                 both = [left.copy(), right.copy()]
                 frame.merged[low] = exp.Anonymous(this="coalesce", expressions=both)
             item.merged.add(low)
-        if conditions:
-            join.meta["using"] = conditions
+        if using:
+            join.set("on", exp.and_(*conditions, *conjuncts(join.args.get("on")), copy=False))
+            join.set("using", None)
+            join.set("method", None if natural else join.args.get("method"))
 
     def _one(
         self, frame: Frame, part: exp.Expr, found: list[At], item: Item, *, asof: bool
@@ -415,8 +426,7 @@ class Resolver:
                     continue
                 output: exp.Expr = frame.column(At(frame.number, place, real))
                 if wanted is None and low in frame.merged:
-                    output = exp.Column(this=exp.to_identifier(shown, quoted=True))
-                    output.meta["at"] = At(frame.number, _MERGED, low)
+                    output = frame.merged[low].copy()
                 output = instead[low].copy() if low in instead else output
                 found.append(renamed(output, other.get(low, shown)))
         return found
@@ -509,6 +519,13 @@ class Resolver:
             shown = len(parts) == 1 and parts[0].lower() in at.shown and clause != "on"
             if shown and clause in ("order", "sort"):
                 return
+            merged = at.merged.get(parts[0].lower())
+            if merged is not None and parts[0].lower() not in {n for _, n, _ in at.visible()}:
+                self._reach = min(self._reach, at.number)
+                made = field_of(merged.copy(), parts[1:])
+                output = isinstance(node.parent, exp.Select)
+                node.replace(renamed(made, parts[-1]) if output else made)
+                return
             found = self._find(at, parts, node)
             if found is not None:
                 node.meta["at"] = found
@@ -544,8 +561,6 @@ class Resolver:
                     f"unknown column {parts[1]!r}", node, suggest(parts[1], known)
                 )
             return found[0] if found else None
-        if first in frame.merged:
-            return At(frame.number, _MERGED, first, tuple(parts[1:]))
         owners: dict[tuple[int, str], str] = {}
         for place, name, columns in frame.visible():
             real = None if columns is None else _match(columns, parts[0])

@@ -21,7 +21,7 @@ from thetajoin.query.frames import (
     unparenthesised,
 )
 from thetajoin.query.join import Join
-from thetajoin.query.on_duckdb import Engine
+from thetajoin.query.on_duckdb import DuckDB, Engine
 from thetajoin.query.steps import COMPARED, Step, has_inequality, read_step
 from thetajoin.query.tables import Tables
 from thetajoin.query.text import Parsed
@@ -40,6 +40,11 @@ class Rewriter:
         self._numbers = 0
         self._given: dict[str, str] = {}
         self._mentioned = _mentioned(parsed.tree)
+
+    @property
+    def on_spark(self) -> bool:
+        """Whether Spark runs the query."""
+        return not isinstance(self.engine, DuckDB)
 
     @property
     def windowed(self) -> bool:
@@ -89,7 +94,7 @@ class Rewriter:
         if frame.spelled:
             for column in columns_of(select, frame):
                 at = at_of(column)
-                if at is not None and at.item >= 0:
+                if at is not None:
                     column.replace(shown_as(frame, at, {}))
         for item in frame.items:
             self.name_item(item, frame)

@@ -17,10 +17,10 @@ from thetajoin.query.asof import AsOf, read_asof, read_nearest
 from thetajoin.query.frames import (
     Frame,
     at_of,
-    columns_of,
     conjuncts,
     is_aggregate,
     is_alone,
+    keys_of,
     nodes_of,
 )
 
@@ -48,14 +48,27 @@ class Step:
     turned: bool = False
     ours: bool = False
 
+    @property
+    def trees(self) -> list[exp.Expr]:
+        """What names columns in it."""
+        return [*self.on, self.join.this, *(self.asof.operands if self.asof is not None else ())]
+
+    @property
+    def passing(self) -> str:
+        """The kind of join that lets the same rows of its sides pass, as far as WHERE goes.
+
+        Rows that were not there would leave an as-of join with others that are nearest then: what
+        is about its right side stays above it, as with a left join.
+        """
+        if self.turned or (self.asof is not None and self.how in ("right", "full")):
+            return "full"
+        return "left" if self.asof is not None and self.how == "inner" else self.how
+
 
 def read_step(source: Source, frame: Frame, at: int, *, windowed: bool) -> Step:
     """The join of what stands at a place of a FROM."""
     join = frame.joins[at - 1]
     method, side, kind = (join.args.get(part) or "" for part in ("method", "side", "kind"))
-    on = [*join.meta.get("using", ()), *conjuncts(join.args.get("on"))]
-    on = [merged(frame, one) for one in on]
-    single = kind in ("SEMI", "ANTI")
     match = join.args.get("match_condition")
     if match is not None and method != "ASOF":
         problem = "MATCH_CONDITION is for an ASOF JOIN"
@@ -63,39 +76,49 @@ def read_step(source: Source, frame: Frame, at: int, *, windowed: bool) -> Step:
     if (kind == "OUTER" and not side) or (kind == "CROSS" and method == "ASOF"):
         what = " ".join(str(x) for x in (method, side, kind) if x)
         raise source.error_at(rf"\b{what.split()[0]}\b.*?\bjoin\b", f"{what} JOIN is not supported")
+    single = kind in ("SEMI", "ANTI")
     how = kind.lower() if single else _HOWS.get(side, "inner")
-    step = Step(at, join, how, on, turned=single and side == "RIGHT")
+    step = Step(at, join, how, conjuncts(join.args.get("on")), turned=single and side == "RIGHT")
     if "nearest" in join.meta:
-        step.on = []
         k, what = join.meta["nearest"]
-        step.asof = read_nearest(frame, at, k, what, on[0])
+        step.asof, step.on = read_nearest(frame, at, k, what, step.on[0]), []
     elif method == "ASOF":
-        step.asof = read_asof(source, frame, at, on, merged(frame, match))
+        step.asof = read_asof(source, frame, at, step.on, match)
         step.on = step.asof.rest
+    where = frame.select.args.get("where")
+    # Of an inner join, conditions of WHERE too, if they can be applied as early.
+    early = conjuncts(where.this) if where is not None and step.how == "inner" else []
     closed = all(item.closed for item in frame.items[: at + 1])
     step.ours = step.asof is not None or windowed or step.turned
-    if step.how == "inner":  # conditions of WHERE, if they can be applied as early
-        where = frame.select.args.get("where")
-        on = [
-            *step.on,
-            *(merged(frame, c.copy()) for c in conjuncts(where.this if where else None)),
-        ]
-    else:
-        on = step.on
-    step.ours = step.ours or (closed and has_inequality(on, frame, step))
+    step.ours = step.ours or (closed and has_inequality([*step.on, *early], frame, step))
     return step
 
 
-def merged(frame: Frame, tree: Any) -> Any:
-    """An expression in which columns that USING made are what they stand for."""
-    if tree is None:
-        return None
-    root = exp.Paren(this=tree)
-    for column in columns_of(root, frame):
-        at = at_of(column)
-        if at is not None and at.item < 0:
-            column.replace(frame.merged[at.name].copy())
-    return root.this
+def rank_pairs(source: Source, frame: Frame, step: Step, *, on_spark: bool) -> None:
+    """Let the engine rank all pairs, for NEAREST BY what is no distance of two keys."""
+    asof, item = step.asof, frame.items[step.at]
+    assert asof is not None
+    rank = asof.general
+    assert rank is not None
+    if on_spark:
+        raise source.error(
+            "NEAREST BY on Spark goes by the distance of a column of each side",
+            rank,
+            "write BY DISTANCE abs(a.x - b.x)",
+        )
+    down = asof.descending
+    inner = exp.Select(
+        expressions=[exp.Star()],
+        from_=exp.From(this=item.node),
+        where=exp.Where(this=exp.Not(this=exp.Is(this=exp.paren(rank), expression=exp.Null()))),
+        order=exp.Order(expressions=[exp.Ordered(this=rank, desc=down, nulls_first=not down)]),
+        limit=exp.Limit(expression=exp.Literal.number(asof.k)),
+    )
+    alias = exp.TableAlias(this=exp.to_identifier(item.name, quoted=True))
+    lateral = exp.Lateral(this=exp.Subquery(this=inner), alias=alias)
+    side = "LEFT" if step.how == "left" else None
+    step.join = exp.Join(this=lateral, side=side, on=exp.true())
+    step.asof, step.ours = None, False
 
 
 def has_inequality(on: list[exp.Expr], frame: Frame, step: Step) -> bool:
@@ -129,21 +152,14 @@ def is_ours(tree: exp.Expr, frame: Frame) -> bool:
             name = node.name.lower()
             if is_aggregate(node) or not (name in FUNCTIONS or name in TYPE_FUNCTIONS):
                 return False
-        elif isinstance(node, COMPARED) and all(map(_is_nested(frame), node.args.values())):
+        elif isinstance(node, COMPARED) and all(_is_nested(frame, x) for x in node.args.values()):
             return False
     return bool(about(tree, frame))
 
 
 def about(tree: exp.Expr, frame: Frame) -> set[int]:
     """The places of a FROM that an expression names columns of."""
-    found: set[int] = set()
-    for column in columns_of(tree, frame):
-        at = at_of(column)
-        if at is not None and at.item >= 0:
-            found.add(at.item)
-        elif at is not None:
-            found |= about(exp.Paren(this=frame.merged[at.name].copy()), frame)
-    return found
+    return {key[0] for key in keys_of(frame, tree)}
 
 
 def unequal(tree: exp.Expr) -> list[exp.Expr]:
@@ -157,19 +173,11 @@ def unequal(tree: exp.Expr) -> list[exp.Expr]:
     return found
 
 
-def _is_nested(frame: Frame) -> Any:
-    """What tells whether an operand is a column of structs, lists or maps."""
-
-    def test(node: Any) -> bool:
-        at = at_of(node) if isinstance(node, exp.Expr) else None
-        if at is None or at.fields or at.item < 0:
-            return False
-        schema = frame.items[at.item].schema
-        if schema is None or at.name not in schema.names:
-            return False
-        return bool(pa.types.is_nested(schema.field(at.name).type))
-
-    return test
+def _is_nested(frame: Frame, operand: Any) -> bool:
+    """Whether an operand is a column of structs, lists or maps."""
+    at = at_of(operand) if isinstance(operand, exp.Expr) else None
+    schema = None if at is None or at.fields else frame.items[at.item].schema
+    return bool(schema and at and pa.types.is_nested(schema.field(at.name).type))
 
 
 @dataclass(frozen=True)
