@@ -470,7 +470,7 @@ class Chain:
                 table = select_columns(rows, {new: new for new in names.values()})
             elif state.start is item.node and item.table is not None:
                 rows = self.tables.of(item.table)[0]
-                table = select_columns(rows, {name: new for (_, name), new in names.items()})
+                table = select_columns(rows, {new: name for (_, name), new in names.items()})
         if table is None:
             table = self._run(state, names)
         return Relation(table, names, self.words)

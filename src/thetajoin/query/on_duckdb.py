@@ -6,7 +6,7 @@ import importlib.util
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -122,12 +122,9 @@ class DuckDB:
                 self._streams.append(rows)
             else:
                 rows = rows.table() if isinstance(rows, Join) else rows
-                for column, one in carried.items():
-                    numbers = one.add(rows.column(column))
-                    rows = rows.set_column(rows.schema.names.index(column), column, numbers)
                 # In pieces, so that threads can share them.
-                rows = rows.cast(_taken(rows.schema))
-                rows = pa.Table.from_batches(rows.to_batches(_BATCH_ROWS), rows.schema)
+                pieces, schema = rows.to_batches(_BATCH_ROWS), _taken(rows.schema, carried)
+                rows = pa.Table.from_batches(_in_types(schema, pieces, carried), schema)
             with self._plain_errors():
                 self._con.register(name, rows)
 
@@ -140,7 +137,7 @@ class DuckDB:
 
     def open(
         self, tree: exp.Query, most: int | None = None
-    ) -> tuple[pa.Schema, Generator[pa.RecordBatch, None, None]]:
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """A query's columns, and its rows as they are found, `most` of them."""
         if self._con is None:
             self._con = connect(self._threads)
@@ -150,29 +147,25 @@ class DuckDB:
         with self._plain_errors():
             found = self._con.sql(text)
             found = found if most is None else found.limit(most)
-            wide = _wide(found)
+            types = list(map(str, found.types))
             reader = found.to_arrow_reader(_BATCH_ROWS)
-        narrow = _narrow(reader.schema, wide)
-        back = {
-            at: carried[item.unalias().name]
-            for at, item in enumerate(tree.selects)
-            if carried and item.unalias().name in carried
-        }
-        schema = narrow
-        for at, one in back.items():
-            schema = schema.set(at, one.field.with_name(schema.field(at).name))
+        schema, back = reader.schema, {}
+        for at, item in enumerate(tree.selects if carried else ()):
+            if item.unalias().name in carried:
+                back[at] = carried[item.unalias().name]
+                schema = schema.set(at, back[at].field.with_name(schema.field(at).name))
+        for at, type_ in enumerate(types):
+            if type_ == "HUGEINT":  # sums of integers, which Spark has in 64 bits
+                schema = schema.set(at, schema.field(at).with_type(pa.int64()))
 
-        def batches() -> Generator[pa.RecordBatch, None, None]:
+        def batches() -> Iterator[pa.RecordBatch]:
             with self._plain_errors():
                 for batch in reader:
-                    rows = batch.cast(narrow) if wide else batch
-                    if back:
-                        arrays = [
-                            back[at].values(array) if at in back else array
-                            for at, array in enumerate(rows.columns)
-                        ]
-                        rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
-                    yield rows
+                    arrays = [
+                        back[at].values(array) if at in back else array.cast(field.type)
+                        for at, (array, field) in enumerate(zip(batch.columns, schema, strict=True))
+                    ]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
         return schema, batches()
 
@@ -263,10 +256,10 @@ class Carried:
         self._chunks: list[pa.Array] = []
         self._size = 0
 
-    def add(self, column: Any) -> pa.Array:
+    def add(self, values: pa.Array) -> pa.Array:
         """Keep more values, and give their numbers."""
-        self._chunks += column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        start, self._size = self._size, self._size + len(column)
+        self._chunks.append(values)
+        start, self._size = self._size, self._size + len(values)
         return pa.array(range(start, self._size), pa.int64())
 
     def values(self, numbers: pa.Array) -> pa.Array:
@@ -292,10 +285,7 @@ class Stream:
 
     def __init__(self, join: Join, carried: dict[str, Carried]) -> None:
         self._join, self._carried = join, carried
-        schema = join.schema
-        for name in carried:
-            schema = schema.set(schema.names.index(name), pa.field(name, pa.int64()))
-        self._schema = _taken(schema)
+        self._schema = _taken(join.schema, carried)
         self.failure: BaseException | None = None
 
     def __arrow_c_schema__(self) -> Any:
@@ -307,12 +297,7 @@ class Stream:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            for batch in self._join.open()[1]:
-                rows = batch
-                for name, one in self._carried.items():
-                    numbers = one.add(batch.column(name))
-                    rows = rows.set_column(rows.schema.names.index(name), name, numbers)
-                yield rows.cast(self._schema)
+            yield from _in_types(self._schema, self._join.open()[1], self._carried)
         except GeneratorExit:  # no more rows are wanted
             raise
         except BaseException as error:
@@ -381,29 +366,31 @@ def _read() -> type[Dialect]:
     return type("ThetaJoinRead", (Spark,), parts)
 
 
-def _taken(schema: pa.Schema) -> pa.Schema:
-    """The schema in types that DuckDB takes."""
+def _taken(schema: pa.Schema, carried: Mapping[str, Carried]) -> pa.Schema:
+    """The schema in types that DuckDB takes; columns that stay here are numbers there."""
     fields = []
     for field in schema:
         type_ = field.type
-        if pa.types.is_float16(type_):
+        if field.name in carried:
+            type_ = pa.int64()
+        elif pa.types.is_float16(type_):
             type_ = pa.float32()
         elif pa.types.is_duration(type_) or pa.types.is_decimal256(type_):
             raise SchemaError(
                 f"column {field.name!r} is {type_}, which DuckDB has no type for: "
                 "cast it, or leave it out of the table"
             )
-        fields.append(field.with_type(type_).remove_metadata())
+        fields.append(pa.field(field.name, type_))
     return pa.schema(fields)
 
 
-def _wide(found: Any) -> list[int]:
-    """Which columns are integers of 128 bits, as DuckDB's sums are."""
-    return [at for at, type_ in enumerate(found.types) if str(type_) == "HUGEINT"]
-
-
-def _narrow(schema: pa.Schema, wide: list[int]) -> pa.Schema:
-    """The schema with sums of integers as Spark has them."""
-    for at in wide:
-        schema = schema.set(at, schema.field(at).with_type(pa.int64()))
-    return schema
+def _in_types(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], carried: Mapping[str, Carried]
+) -> Iterator[pa.RecordBatch]:
+    """Rows as DuckDB takes them."""
+    for batch in batches:
+        arrays = [
+            carried[field.name].add(array) if field.name in carried else array.cast(field.type)
+            for array, field in zip(batch.columns, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

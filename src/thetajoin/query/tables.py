@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -87,13 +88,15 @@ def schema_of(table: Any) -> pa.Schema:
     return take_in(table, "query's").schema
 
 
-def select_columns(table: Any, names: dict[str, str]) -> Any:
-    """The columns of a table that are named, under new names."""
+def select_columns(table: Any, names: Mapping[str, str]) -> Any:
+    """The columns of a table by new names, each with the name that it has."""
     if is_spark(table):
+        if list(names) == list(names.values()) == table.columns:
+            return table
         return table.selectExpr(
-            *[f"{backquoted(name)} AS {backquoted(new)}" for name, new in names.items()]
+            *[f"{backquoted(old)} AS {backquoted(new)}" for new, old in names.items()]
         )
-    return table.select(list(names)).rename_columns(list(names.values()))
+    return table.select(list(names.values())).rename_columns(list(names))
 
 
 def stream_options(settings: Any, *tables: Any) -> dict[str, Any]:
