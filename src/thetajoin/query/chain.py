@@ -128,7 +128,6 @@ class Chain:
             if step.how == "inner" and step.asof is None and not self.windowed:
                 step.ours = has_inequality([*step.on, *on], frame, step)
             if not step.ours:
-                self.rewriter.name_item(frame.items[step.at], frame)
                 state.joins.append(step.join)
                 state.where += on + table
             else:
@@ -152,8 +151,6 @@ class Chain:
             if "total" in column.meta:
                 name = state.start.alias_or_name
                 column.replace(exp.column(column.meta["total"], name, quoted=True))
-        if state.start is self.frame.items[state.places[0]].node:
-            self.rewriter.name_item(self.frame.items[state.places[0]], self.frame)
 
     def _show(self, tree: exp.Expr, state: State) -> None:
         """Name columns as the engine finds them."""
@@ -478,8 +475,6 @@ class Chain:
     def _run(self, state: State, names: dict[Key, str]) -> Any:
         """Rows of what there is, from the engine."""
         frame = self.frame
-        if state.start is frame.items[state.places[0]].node:
-            self.rewriter.name_item(frame.items[state.places[0]], frame)
         outputs = [renamed(frame.column(At(frame.number, *key)), new) for key, new in names.items()]
         query = exp.Select(
             expressions=outputs,
@@ -489,8 +484,7 @@ class Chain:
         if state.where:
             query.set("where", exp.Where(this=exp.and_(*state.where)))
         self._show(query, state)
-        query.set("with_", self.rewriter.ctes_around(frame.select))
-        return self.rewriter.engine.table(query)
+        return self.rewriter.run(query)
 
 
 def _named(name: str) -> exp.Table:

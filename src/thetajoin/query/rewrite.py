@@ -11,7 +11,6 @@ from thetajoin.errors import WindowError
 from thetajoin.query.chain import Chain
 from thetajoin.query.frames import (
     Frame,
-    Item,
     at_of,
     columns_of,
     conjuncts,
@@ -36,6 +35,7 @@ class Rewriter:
         self.source, self.tables, self.engine = parsed.source, tables, engine
         self.clause, self.window, self.frames = parsed.window, window, frames
         self.joins: dict[str, Join] = {}
+        self.ctes: list[exp.CTE] = []
         self._stem = stem_of(parsed.source.text)
         self._numbers = 0
         self._given: dict[str, str] = {}
@@ -54,21 +54,22 @@ class Rewriter:
     def rewrite(self, tree: exp.Query) -> None:
         """Take all joins out of a query."""
         self._query(tree)
+        self.name_tables(tree)
         if self.windowed and not self.joins:
             raise WindowError("the query has a window and no join that it is for")
 
     def _query(self, node: exp.Expr) -> None:
+        before = list(self.ctes)
         with_ = node.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
             self._query(cte.this)
+            self.ctes.append(cte)
         if isinstance(node, exp.Select):
             self._select(self.frames[node.meta["frame"]])
-            return
-        for inner in queries_in(node):
-            self._query(inner)
-        for table in node.find_all(exp.Table):
-            if table.find_ancestor(exp.Query) is node:
-                self._name(table, set(node.meta.get("ctes", ())))
+        else:
+            for inner in queries_in(node):
+                self._query(inner)
+        self.ctes = before
 
     def _select(self, frame: Frame) -> None:
         select = frame.select
@@ -80,8 +81,7 @@ class Rewriter:
             self._query(inner)
         steps = [
             read_step(self.source, frame, at, windowed=self.windowed)
-            for at in range(1, len(frame.items))
-            if not isinstance(frame.items[at].node, exp.Lateral) or at <= len(frame.joins)
+            for at in range(1, len(frame.joins) + 1)
         ]
         if any(step.ours for step in steps):
             if self.windowed and self.joins:
@@ -90,41 +90,41 @@ class Rewriter:
                     "it is for: give the other one's result as a table"
                 )
             Chain(self, frame, steps).take_out()
-            return
-        if frame.spelled:
+        elif frame.spelled:
             for column in columns_of(select, frame):
                 at = at_of(column)
                 if at is not None:
                     column.replace(shown_as(frame, at, {}))
-        for item in frame.items:
-            self.name_item(item, frame)
 
-    # What stands in FROM
+    def run(self, query: exp.Query) -> Any:
+        """The rows of a part of the query, which may name what is in WITH around it."""
+        known = {cte.alias.lower(): cte for cte in self.ctes}
+        if known:
+            recursive = any(cte.parent.args.get("recursive") for cte in known.values())
+            ctes = [cte.copy() for cte in known.values()]
+            query.set("with_", exp.With(expressions=ctes, recursive=recursive))
+        self.name_tables(query)
+        return self.engine.table(query)
 
-    def name_item(self, item: Item, frame: Frame) -> None:
-        """Let what stands in FROM, and has no query in it, be called as the engine knows it."""
-        if isinstance(item.node, exp.Table) and isinstance(item.node.this, exp.Identifier):
-            self._name(item.node, set(frame.select.meta["ctes"]))
-
-    def _name(self, node: exp.Table, ctes: set[str]) -> None:
-        if (len(node.parts) == 1 and node.name.lower() in ctes) or node.name in self.joins:
-            return
-        if not isinstance(node.this, exp.Identifier) or node.name in self._given.values():
-            return
-        known = self.tables.name(".".join(part.name for part in node.parts))
-        if known not in self._given:
-            table = self.tables.of(known)[0]
-            if not is_spark(table) and self._mentioned is not None:
-                names = table.schema.names
-                kept = [name for name in names if name.lower() in self._mentioned]
-                table = table.select(kept or names[:1])
-            self._given[known] = self.add(table)
-        if not node.alias:
-            called = node.meta.get("called") or exp.to_identifier(node.name, quoted=True)
-            node.set("alias", exp.TableAlias(this=called))
-        node.set("this", exp.to_identifier(self._given[known]))
-        node.set("db", None)
-        node.set("catalog", None)
+    def name_tables(self, tree: exp.Expr) -> None:
+        """Let the tables in a query be called as the engine knows them."""
+        for node in tree.find_all(exp.Table):
+            known = node.meta.pop("given", None)
+            if known is None:
+                continue
+            if known not in self._given:
+                table = self.tables.of(known)[0]
+                if not is_spark(table) and self._mentioned is not None:
+                    names = table.schema.names
+                    kept = [name for name in names if name.lower() in self._mentioned]
+                    table = table.select(kept or names[:1])
+                self._given[known] = self.add(table)
+            if not node.alias:
+                called = exp.to_identifier(node.meta["called"], quoted=True)
+                node.set("alias", exp.TableAlias(this=called))
+            node.set("this", exp.to_identifier(self._given[known]))
+            node.set("db", None)
+            node.set("catalog", None)
 
     def add(self, rows: Any) -> str:
         """Give the engine rows under a new name."""
@@ -134,27 +134,6 @@ class Rewriter:
         if isinstance(rows, Join):
             self.joins[name] = rows
         return name
-
-    def ctes_around(self, select: exp.Expr) -> exp.With | None:
-        """All queries in WITH that a query may name, for one that is run apart."""
-        found: list[exp.CTE] = []
-        recursive = False
-        node: exp.Expr | None = select
-        while node is not None:
-            with_ = node.args.get("with_")
-            if with_ is not None:
-                recursive = recursive or bool(with_.args.get("recursive"))
-                found = [cte.copy() for cte in with_.expressions] + found
-            if isinstance(node.parent, exp.CTE):
-                around: Any = node.parent.parent
-                before = around.expressions[: around.expressions.index(node.parent)]
-                found = [cte.copy() for cte in before] + found
-                recursive = recursive or bool(around.args.get("recursive"))
-                node = around.parent.parent if around.parent is not None else None
-                continue
-            node = node.parent
-        named = {cte.alias.lower(): cte for cte in found}
-        return exp.With(expressions=list(named.values()), recursive=recursive) if named else None
 
     def _exists(self, frame: Frame) -> None:
         """Make semi and anti joins of [NOT] EXISTS where it compares with the tables outside."""
@@ -212,9 +191,7 @@ class Rewriter:
             item.names = {name: item.columns}
             join.this.set("alias", exp.TableAlias(this=exp.to_identifier(name)))
         item.node, item.hidden, item.hidden_by = join.this, "is in EXISTS", place
-        select = frame.select
-        select.append("joins", join)
-        select.meta["ctes"] = {**query.meta["ctes"], **select.meta["ctes"]}
+        frame.select.append("joins", join)
         return True
 
     def _spell_aliases(self, frame: Frame) -> None:
