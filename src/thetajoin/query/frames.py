@@ -12,8 +12,6 @@ from sqlglot import exp
 AGGREGATES = ("count", "sum", "avg", "mean", "min", "max")
 # Functions without parentheses, which look like columns.
 _BARE = ("current_date", "current_timestamp", "current_time", "localtimestamp", "current_user")
-
-
 Key = tuple[int, str]  # a place in FROM, and the name of a column there
 
 
@@ -99,6 +97,11 @@ def at_of(node: exp.Expr) -> At | None:
     return node.meta.get("at") if isinstance(node, exp.Column) else None
 
 
+def is_output(node: exp.Expr, frame: Frame) -> bool:
+    """Whether a column is an output of this SELECT, by its name."""
+    return bool(node.meta.get("shown")) and node.meta["seen"] == frame.number
+
+
 def nodes_of(tree: exp.Expr) -> Iterator[exp.Expr]:
     """A node and all below it, as they are written; sqlglot's own walk takes twice as long."""
     waiting = [tree]
@@ -128,15 +131,22 @@ def keys_of(frame: Frame, *trees: exp.Expr) -> list[Key]:
     return list(dict.fromkeys((at.item, at.name) for at in found if at is not None))
 
 
-def is_alone(tree: exp.Expr, frame: Frame) -> bool:
-    """Whether an expression names nothing of what is around a FROM."""
-    for node in tree.find_all(exp.Column):
-        at = at_of(node)
-        if at is None and (frame.outer is None or node.find_ancestor(exp.Lambda)):
-            continue
-        if at is None or at.frame < frame.number:
+def is_closed(tree: exp.Expr, number: int) -> bool:
+    """Whether an expression, or what stands in FROM, names nothing of a FROM before this one."""
+    if any(table.meta.get("open") for table in tree.find_all(exp.Table)):
+        return False
+    for column in tree.find_all(exp.Column):
+        at = at_of(column)
+        found = column.meta.get("seen") if at is None else at.frame
+        if found is not None and found < number:
             return False
     return True
+
+
+def is_alone(tree: exp.Expr, frame: Frame) -> bool:
+    """Whether the columns in an expression are known, and none is of what is around a FROM."""
+    unsure = any(node.meta.get("seen") == frame.number for node in tree.find_all(exp.Column))
+    return not unsure and is_closed(tree, frame.number)
 
 
 def unparenthesised(tree: exp.Expr) -> exp.Expr:

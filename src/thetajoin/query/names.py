@@ -20,6 +20,7 @@ from thetajoin.query.frames import (
     conjuncts,
     field_of,
     is_bare,
+    is_closed,
     is_star,
     renamed,
 )
@@ -83,7 +84,7 @@ class Resolver:
         with_: Any = node.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
             given = [column.name for column in cte.args["alias"].args.get("columns") or ()]
-            name, query = cte.alias.lower(), cte.this
+            name, query, first = cte.alias.lower(), cte.this, len(self.frames)
             if with_.args.get("recursive") and isinstance(query, exp.SetOperation):
                 columns = self.query(query.this, outer, ctes)
                 itself = _Named(given or columns, closed=False)
@@ -92,7 +93,7 @@ class Resolver:
                 columns = self.query(query, outer, ctes)
             ctes = {
                 **ctes,
-                name: _Named(given or columns, outer is None or _is_closed(query, outer)),
+                name: _Named(given or columns, is_closed(query, first)),
             }
         return ctes
 
@@ -179,7 +180,7 @@ class Resolver:
                     for one in part if isinstance(part, list) else [part]:
                         if isinstance(one, exp.Expr) and key != "alias":
                             self._inside(one, frame, ctes, "on")
-        item.closed = closed and _is_closed(node, frame)
+        item.closed = closed and is_closed(node, frame.number + 1)
         columns = given or columns
         item.names = {name.lower(): None if columns is None else {c: c for c in columns}}
         return item
@@ -215,7 +216,7 @@ class Resolver:
         if not alias:
             node.set("alias", exp.TableAlias(this=exp.to_identifier(self._made_up())))
         columns = self.query(node, frame, ctes)
-        item = Item(node, {}, closed=_is_closed(node, frame))
+        item = Item(node, {}, closed=is_closed(node, at))
         if alias:
             item.names = {alias.lower(): None if columns is None else {c: c for c in columns}}
             return item
@@ -457,14 +458,14 @@ class Resolver:
         around = node.find_ancestor(exp.Lambda)
         while around is not None:
             if first in {p.name.lower() for p in around.expressions}:
-                node.meta["shown"] = len(self.frames)
+                node.meta["seen"] = len(self.frames)
                 return
             around = around.find_ancestor(exp.Lambda)
         at: Frame | None = frame
         while at is not None:
             shown = alone and first in at.shown and clause != "on"
             if shown and clause in ("order", "sort"):
-                node.meta["shown"] = at.number
+                node.meta["seen"] = at.number
                 return
             if first in at.merged and first not in {name for _, name, _ in at.visible()}:
                 made = field_of(at.merged[first].copy(), parts[1:])
@@ -476,7 +477,7 @@ class Resolver:
                 node.meta["at"] = found
                 return
             if shown or any(columns is None for _, _, columns in at.visible()):
-                node.meta["shown" if shown else "unsure"] = at.number
+                node.meta.update(seen=at.number, shown=shown)
                 return
             at, clause = at.outer, "outer"
         if not is_bare(node):
@@ -568,18 +569,6 @@ class Resolver:
         if not small or not 1 <= int(item.name) <= len(outputs):
             text = item.name if len(item.name) <= MOST_DIGITS else "by this number"
             raise self.source.error(f"{clause} {text}: there are {len(outputs)} columns", item)
-
-
-def _is_closed(node: exp.Expr, frame: Frame) -> bool:
-    """Whether what stands in a FROM, or in WITH, names nothing that is around it."""
-    if any(table.meta.get("open") for table in node.find_all(exp.Table)):
-        return False
-    for column in node.find_all(exp.Column) if frame.outer is not None else ():
-        at = at_of(column)
-        number = at.frame if at is not None else column.meta.get("shown", column.meta.get("unsure"))
-        if number is not None and number <= frame.number:
-            return False
-    return True
 
 
 def _is_number(node: exp.Expr) -> bool:

@@ -15,6 +15,7 @@ from thetajoin.query.frames import (
     columns_of,
     conjuncts,
     is_aggregate,
+    is_output,
     queries_in,
     shown_as,
     unparenthesised,
@@ -199,7 +200,7 @@ class Rewriter:
         for _ in frame.shown:  # what stands for one may name another
             where = frame.select.args.get("where")
             for column in list(where.find_all(exp.Column)) if where is not None else ():
-                if column.meta.get("shown") == frame.number:
+                if is_output(column, frame):
                     output = frame.shown[column.name.lower()].unalias()
                     if not output.find(exp.Query, exp.Window):
                         column.replace(exp.paren(output.copy(), copy=False))

@@ -15,7 +15,7 @@ from thetajoin.predicate.functions import FUNCTIONS
 from thetajoin.predicate.literals import TYPE_FUNCTIONS
 from thetajoin.predicate.parse import Source
 from thetajoin.predicate.types import BOOL, NULL, type_name
-from thetajoin.query.frames import Frame, at_of, is_aggregate, unparenthesised
+from thetajoin.query.frames import Frame, at_of, is_aggregate, is_output, unparenthesised
 from thetajoin.query.join import Join, Relation, bound, text
 
 _CLAUSES = ("having", "qualify", "order", "windows")
@@ -121,7 +121,7 @@ class _Groups:
     def _without_aliases(self, clause: exp.Expr, key: str) -> None:
         """What outputs' names stand for, where a clause of SQL may not name them."""
         for column in list(clause.find_all(exp.Column)):
-            if column.meta.get("shown") == self.frame.number and key != "order":
+            if is_output(column, self.frame) and key != "order":
                 column.replace(self.frame.shown[column.name.lower()].unalias().copy())
         if key == "having":
             for tree in [clause.this] if not isinstance(clause.this, exp.And) else []:
@@ -184,7 +184,7 @@ def _ordinal(item: exp.Expr, frame: Frame) -> exp.Expr:
     if isinstance(item, exp.Literal) and not item.is_string:
         chosen: exp.Expr = outputs[int(item.name) - 1].unalias()
         return chosen
-    if isinstance(item, exp.Column) and item.meta.get("shown") == frame.number:
+    if isinstance(item, exp.Column) and is_output(item, frame):
         named: exp.Expr = frame.shown[item.name.lower()].unalias()
         return named
     return item
