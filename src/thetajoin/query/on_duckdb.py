@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -48,24 +48,6 @@ _CLOSED = {
     "allow_community_extensions": "false",
     "allow_unsigned_extensions": "false",
 }
-
-
-class Engine(Protocol):
-    """What runs SQL over tables and joins that it is given by name."""
-
-    def add(self, name: str, rows: Any) -> None:
-        """Let queries name a table, or the rows of a `Join`."""
-
-    def table(self, tree: exp.Query, copies: int = 1, /) -> Any:
-        """A query's whole result, as Arrow or a Spark DataFrame.
-
-        copies: how often it will be in this process' memory.
-        """
-
-    def open(
-        self, tree: exp.Query, most: int | None = None
-    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """A query's columns, and its rows as they are found, `most` of them: not on Spark."""
 
 
 def check_installed(source: Source) -> None:

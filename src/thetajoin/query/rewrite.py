@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
@@ -21,17 +21,25 @@ from thetajoin.query.frames import (
     unparenthesised,
 )
 from thetajoin.query.join import Join
-from thetajoin.query.on_duckdb import DuckDB, Engine
+from thetajoin.query.on_duckdb import DuckDB
 from thetajoin.query.steps import COMPARED, Step, has_inequality, read_step
 from thetajoin.query.tables import Tables
 from thetajoin.query.text import Parsed
+
+if TYPE_CHECKING:
+    from thetajoin.query.on_spark import Spark
 
 
 class Rewriter:
     """What takes the joins out of one query; trees are changed in place."""
 
     def __init__(
-        self, parsed: Parsed, tables: Tables, engine: Engine, window: Any, frames: list[Frame]
+        self,
+        parsed: Parsed,
+        tables: Tables,
+        engine: DuckDB | Spark,
+        window: Any,
+        frames: list[Frame],
     ) -> None:
         self.source, self.tables, self.engine = parsed.source, tables, engine
         self.clause, self.window, self.frames = parsed.window, window, frames
@@ -139,60 +147,49 @@ class Rewriter:
     def _exists(self, frame: Frame) -> None:
         """Make semi and anti joins of [NOT] EXISTS where it compares with the tables outside."""
         select = frame.select
-        where = select.args.get("where")
-        if where is None or not frame.items or self.windowed or select.args.get("laterals"):
+        where, odd = select.args.get("where"), self.windowed or select.args.get("laterals")
+        if where is None or odd or not all(item.closed for item in frame.items):
             return
-        kept = []
-        for tree in conjuncts(where.this):
-            if not self._made_join(tree, frame):
-                kept.append(tree)
-        if len(kept) < len(conjuncts(where.this)):
+        trees = conjuncts(where.this)
+        kept = [tree for tree in trees if not self._made_join(tree, frame)]
+        if len(kept) < len(trees):
             select.set("where", exp.Where(this=exp.and_(*kept, copy=False)) if kept else None)
 
     def _made_join(self, tree: exp.Expr, frame: Frame) -> bool:
         exists = unparenthesised(tree.this) if isinstance(tree, exp.Not) else tree
         query = exists.this if isinstance(exists, exp.Exists) else None
-        if isinstance(query, exp.Subquery):
-            query = query.this
-        if not isinstance(query, exp.Select):
+        query = query.this if isinstance(query, exp.Subquery) else query
+        where = query.args.get("where") if isinstance(query, exp.Select) else None
+        if where is None or not frame.items:
             return False
-        inner = self.frames[query.meta["frame"]]
+        inner, place = self.frames[query.meta["frame"]], len(frame.items)
         said = {key for key, value in query.args.items() if value}
-        plain = all(
-            isinstance(e.unalias(), exp.Star | exp.Literal | exp.Column) for e in query.expressions
-        )
-        if said - {"expressions", "from_", "where", "kind"} or not plain or len(inner.items) != 1:
+        plain = (exp.Star, exp.Literal, exp.Column)
+        if (
+            said - {"expressions", "from_", "where", "kind"}
+            or not all(isinstance(e.unalias(), plain) for e in query.expressions)
+            or [item.closed for item in inner.items] != [True]
+        ):
             return False
-        (item,) = inner.items
-        where = query.args.get("where")
-        if where is None or not item.closed or not all(i.closed for i in frame.items):
-            return False
-        both = {frame.number, inner.number}
-        columns = [at_of(column) for column in where.find_all(exp.Column)]
-        if any(at is None or at.frame not in both or at.item < 0 for at in columns):
-            return False
-        place = len(frame.items)
         on = where.this.copy()
         for column in on.find_all(exp.Column):
             at = at_of(column)
-            if at is not None and at.frame == inner.number:
+            if at is None or at.frame not in (frame.number, inner.number):
+                return False
+            if at.frame == inner.number:
                 column.meta["at"] = at._replace(frame=frame.number, item=place)
+        (item,), kind = inner.items, "ANTI" if isinstance(tree, exp.Not) else "SEMI"
         frame.items.append(item)
-        kind = "ANTI" if isinstance(tree, exp.Not) else "SEMI"
-        if not has_inequality(
-            conjuncts(on), frame, Step(place, exp.Join(), kind.lower(), conjuncts(on))
-        ):
+        step = Step(place, exp.Join(), kind.lower(), conjuncts(on))
+        if not has_inequality(step.on, frame, step):
             frame.items.pop()
             return False
-        join = exp.Join(this=item.node, side="LEFT", kind=kind, on=on)
-        names = {name for one in frame.items[:-1] for name in one.names}
-        if item.name in names:
+        if item.name in {name for one in frame.items[:-1] for name in one.names}:
             self._numbers += 1
-            name = f"{self._stem}_{self._numbers}"
-            item.names = {name: item.columns}
-            join.this.set("alias", exp.TableAlias(this=exp.to_identifier(name)))
-        item.node, item.hidden, item.hidden_by = join.this, "is in EXISTS", place
-        frame.select.append("joins", join)
+            item.names = {f"{self._stem}_{self._numbers}": item.columns}
+            item.node.set("alias", exp.TableAlias(this=exp.to_identifier(item.name)))
+        item.hidden, item.hidden_by = "is in EXISTS", place
+        frame.select.append("joins", exp.Join(this=item.node, side="LEFT", kind=kind, on=on))
         return True
 
     def _spell_aliases(self, frame: Frame) -> None:
@@ -269,23 +266,14 @@ def _of_tuples(node: exp.Expr, left: exp.Tuple, right: exp.Tuple) -> exp.Expr:
 def _spell_groups(select: exp.Select) -> None:
     """Write an expression of GROUP BY the same way wherever it is named: a + b, and not b + a."""
     group = select.args.get("group")
-    groups = [g for g in (group.expressions if group is not None else ()) if g.find(exp.Binary)]
-    for one in groups:
-        wanted = _sorted_text(one)
-        for key in ("expressions", "having", "order", "qualify"):
-            clause = select.args.get(key)
-            for part in clause if isinstance(clause, list) else [clause] if clause else []:
-                for node in list(part.find_all(type(one))):
-                    if node.sql() != one.sql() and _sorted_text(node) == wanted:
-                        node.replace(one.copy())
-
-
-def _sorted_text(tree: exp.Expr) -> str:
-    def turned(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Add | exp.Mul | exp.EQ | exp.NEQ) and (
-            node.expression.sql() < node.this.sql()
-        ):
-            return type(node)(this=node.expression, expression=node.this)
-        return node
-
-    return tree.copy().unnest().transform(turned, copy=False).sql().lower()
+    turned = (exp.Add, exp.Mul, exp.EQ, exp.NEQ)
+    if group is None or not group.find(*turned):
+        return
+    for key in ("expressions", "group", "having", "order", "qualify"):
+        clause = select.args.get(key)
+        for part in clause if isinstance(clause, list) else [clause] if clause else []:
+            for node in list(part.find_all(*turned)):
+                one, other = node.this, node.expression
+                if not node.find(exp.Interval) and other.sql().lower() < one.sql().lower():
+                    node.set("this", other)
+                    node.set("expression", one)

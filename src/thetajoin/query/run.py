@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -21,10 +21,13 @@ from thetajoin.predicate.parse import Source
 from thetajoin.query.frames import Frame, at_of, is_aggregate, is_star
 from thetajoin.query.join import SMALLER, Join, cut, plain_rows, read_counts
 from thetajoin.query.names import Resolver
-from thetajoin.query.on_duckdb import DuckDB, Engine, check_installed
+from thetajoin.query.on_duckdb import DuckDB, check_installed
 from thetajoin.query.rewrite import Rewriter, stem_of
 from thetajoin.query.tables import Tables, is_streaming
 from thetajoin.query.text import Parsed, not_too_deep, parse_query
+
+if TYPE_CHECKING:
+    from thetajoin.query.on_spark import Spark
 
 # Functions of DuckDB's that read files or settings, take addresses, or run text as a query. Files
 # named in FROM are opened by us.
@@ -91,9 +94,12 @@ def compile_query(
 
 def _compile(parsed: Parsed, tables: Tables, window: Any) -> Query:
     source, tree, stem = parsed.source, parsed.tree, stem_of(parsed.source.text)
-    names = _given(tree)
-    frames = [tables.of(name)[0] for name in names if tables.is_spark(name)]
-    engine: Engine
+    resolver = Resolver(source, tables, stem)
+    resolver.query(tree)
+    nodes = tree.find_all(exp.Table, bfs=False)
+    given = [tables.of(node.meta["given"]) for node in nodes if "given" in node.meta]
+    frames = [table for table, _ in given if is_spark(table)]
+    engine: DuckDB | Spark
     if frames:
         from thetajoin.query.on_spark import Spark
 
@@ -103,13 +109,10 @@ def _compile(parsed: Parsed, tables: Tables, window: Any) -> Query:
         check_installed(source)
         said = {key for key, value in tree.args.items() if value}
         engine = DuckDB(source, stem, few="limit" in said and not said & {"order", "group"})
-    kind = tables.of(names[0])[1] if names else "arrow"
-    resolver = Resolver(source, tables, stem)
-    resolver.query(tree)
     fields = _fields(tree, resolver.frames)
     rewriter = Rewriter(parsed, tables, engine, window, resolver.frames)
     rewriter.rewrite(tree)
-    return Query(engine, tree, kind, fields, rewriter.joins)
+    return Query(engine, tree, given[0][1] if given else "arrow", fields, rewriter.joins)
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ class Query:
     fields: of the result's columns, where they are a table's own.
     """
 
-    engine: Engine
+    engine: DuckDB | Spark
     tree: exp.Query
     kind: Any
     fields: list[pa.Field | None]
@@ -233,17 +236,6 @@ def _distinct(
     yield from kept.to_batches()
 
 
-def _given(tree: exp.Query) -> list[str]:
-    """The names of the tables that a query reads, in its order."""
-    made = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    found = []
-    for node in tree.find_all(exp.Table, bfs=False):
-        name = ".".join(part.name for part in node.parts)
-        if isinstance(node.this, exp.Identifier) and name.lower() not in made:
-            found.append(name)
-    return found
-
-
 def _fields(tree: exp.Expr, frames: list[Frame]) -> list[pa.Field | None]:
     """The fields of outputs that are columns of tables that were given."""
     if not isinstance(tree, exp.Select):
@@ -257,9 +249,8 @@ def _fields(tree: exp.Expr, frames: list[Frame]) -> list[pa.Field | None]:
             fields += list(frame.items[0].schema)
             continue
         at = at_of(item.unalias())
-        schema = None if at is None or at.item < 0 else frame.items[at.item].schema
-        own = schema is not None and at is not None and not at.fields
-        fields.append(schema.field(at.name) if own and schema is not None and at else None)
+        schema = None if at is None or at.fields else frame.items[at.item].schema
+        fields.append(schema.field(at.name) if at is not None and schema is not None else None)
     return fields
 
 
