@@ -11,17 +11,25 @@ from sqlglot import exp
 
 from thetajoin.api import is_spark
 from thetajoin.engine.spec import JoinSpec
-from thetajoin.errors import ConditionError, WindowError
+from thetajoin.errors import ConditionError
+from thetajoin.predicate.parse import Source
+from thetajoin.query.asof import rank_pairs, read_asof, read_nearest
 from thetajoin.query.frames import (
+    LEFT_AS_IT_IS,
     At,
     Frame,
     Key,
+    Step,
+    about,
     at_of,
     columns_of,
     conjuncts,
+    has_inequality,
     is_aggregate,
     is_alone,
+    is_ours,
     keys_of,
+    place,
     renamed,
     shown_as,
     unparenthesised,
@@ -33,23 +41,18 @@ from thetajoin.query.join import (
     bound,
     check_condition,
     check_truth,
+    is_streaming,
+    select_columns,
     text,
 )
-from thetajoin.query.steps import (
-    LEFT_AS_IT_IS,
-    Step,
-    about,
-    has_inequality,
-    is_ours,
-    place,
-    rank_pairs,
-)
-from thetajoin.query.tables import is_streaming, select_columns
 from thetajoin.query.totals import over_totals
-from thetajoin.query.windows import QueryWindow
+from thetajoin.query.windows import QueryWindow, read_window
 
 if TYPE_CHECKING:
     from thetajoin.query.rewrite import Rewriter
+
+
+_HOWS = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
 
 @dataclass
@@ -75,9 +78,9 @@ class Chain:
         self.rewriter, self.frame, self.steps = rewriter, frame, steps
         self.source, self.tables = rewriter.source, rewriter.tables
         self.windowed = rewriter.windowed
-        if self.windowed and len(frame.items) > 2:
-            raise WindowError("a window is for a query of two tables, and this one has more")
-        self.window = QueryWindow(frame, rewriter.clause, rewriter.window)
+        self.window = QueryWindow()
+        if self.windowed:
+            self.window = read_window(frame, rewriter.clause, rewriter.window)
         self.words = {at: item.name for at, item in enumerate(frame.items)}
         for step in steps:
             if step.asof is not None and step.asof.general is not None:
@@ -448,10 +451,7 @@ class Chain:
         """The columns that matter of what there is, under names that no other table has."""
         needed = [key for key in self._needed(more) if key[0] in state.places]
         first, item = state.places[0], self.frame.items[state.places[0]]
-        if self.windowed:
-            needed = list(
-                dict.fromkeys([*needed, *((first, n) for n in self.window.columns()[first])])
-            )
+        needed = list(dict.fromkeys([*needed, *((first, c[first]) for c in self.window.columns())]))
         for key in needed:
             self.names.setdefault(key, key[1])
         if not needed:
@@ -485,6 +485,35 @@ class Chain:
             query.set("where", exp.Where(this=exp.and_(*state.where)))
         self._show(query, state)
         return self.rewriter.run(query)
+
+
+def read_step(source: Source, frame: Frame, at: int, *, windowed: bool) -> Step:
+    """The join of what stands at a place of a FROM."""
+    join = frame.joins[at - 1]
+    method, side, kind = (join.args.get(part) or "" for part in ("method", "side", "kind"))
+    match = join.args.get("match_condition")
+    if match is not None and method != "ASOF":
+        problem = "MATCH_CONDITION is for an ASOF JOIN"
+        raise source.error_at(r"\bmatch_condition\b[^)]*\)?", problem, "write it in ON")
+    if (kind == "OUTER" and not side) or (kind == "CROSS" and method == "ASOF"):
+        what = " ".join(str(x) for x in (method, side, kind) if x)
+        raise source.error_at(rf"\b{what.split()[0]}\b.*?\bjoin\b", f"{what} JOIN is not supported")
+    single = kind in ("SEMI", "ANTI")
+    how = kind.lower() if single else _HOWS.get(side, "inner")
+    step = Step(at, join, how, conjuncts(join.args.get("on")), turned=single and side == "RIGHT")
+    if "nearest" in join.meta:
+        k, what = join.meta["nearest"]
+        step.asof, step.on = read_nearest(frame, at, k, what, step.on[0]), []
+    elif method == "ASOF":
+        step.asof = read_asof(source, frame, at, step.on, match)
+        step.on = step.asof.rest
+    where = frame.select.args.get("where")
+    # Of an inner join, conditions of WHERE too, if they can be applied as early.
+    early = conjuncts(where.this) if where is not None and step.how == "inner" else []
+    closed = all(item.closed for item in frame.items[: at + 1])
+    step.ours = step.asof is not None or windowed or step.turned
+    step.ours = step.ours or (closed and has_inequality([*step.on, *early], frame, step))
+    return step
 
 
 def _named(name: str) -> exp.Table:

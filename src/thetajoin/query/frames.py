@@ -1,14 +1,27 @@
-"""What stands in a FROM, and which of a query's columns are its."""
+"""What stands in a FROM and how it is joined, and which of a query's columns are its."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
 from sqlglot import exp
 
+from thetajoin.predicate.bind import HANDLERS
+from thetajoin.predicate.functions import FUNCTIONS
+from thetajoin.predicate.literals import TYPE_FUNCTIONS
+
+if TYPE_CHECKING:
+    from thetajoin.query.asof import AsOf
+
+_UNEQUAL = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NEQ, exp.Between)
+COMPARED = (*_UNEQUAL, exp.EQ)
+# What a condition may be made of; the rest is an engine's.
+_SYNTAX = (*HANDLERS, exp.Binary, exp.Neg, exp.BitwiseNot, exp.Identifier, exp.Var)
+_SYNTAX += (exp.DataType, exp.DataTypeParam, exp.IntervalSpan)
+LEFT_AS_IT_IS = ("inner", "left", "semi", "anti")
 AGGREGATES = ("count", "sum", "avg", "mean", "min", "max")
 # Functions without parentheses, which look like columns.
 _BARE = ("current_date", "current_timestamp", "current_time", "localtimestamp", "current_user")
@@ -90,6 +103,38 @@ class Frame:
         node = exp.Column(this=exp.to_identifier(at.name, quoted=True), table=table)
         node.meta["at"] = at
         return node
+
+
+@dataclass
+class Step:
+    """A join of a FROM: the item at a place with those before it.
+
+    turned: a RIGHT SEMI or RIGHT ANTI join, which has the columns of its right side.
+    """
+
+    at: int
+    join: exp.Join
+    how: str
+    on: list[exp.Expr]
+    asof: AsOf | None = None
+    turned: bool = False
+    ours: bool = False
+
+    @property
+    def trees(self) -> list[exp.Expr]:
+        """What names columns in it."""
+        return [*self.on, self.join.this, *(self.asof.operands if self.asof is not None else ())]
+
+    @property
+    def passing(self) -> str:
+        """The kind of join that lets the same rows of its sides pass, as far as WHERE goes.
+
+        Rows that were not there would leave an as-of join with others that are nearest then: what
+        is about its right side stays above it, as with a left join.
+        """
+        if self.turned or (self.asof is not None and self.how in ("right", "full")):
+            return "full"
+        return "left" if self.asof is not None and self.how == "inner" else self.how
 
 
 def at_of(node: exp.Expr) -> At | None:
@@ -210,3 +255,102 @@ def field_of(tree: exp.Expr, names: Sequence[str]) -> exp.Expr:
     for name in names:
         tree = exp.Dot(this=tree, expression=exp.to_identifier(name, quoted=True))
     return tree
+
+
+def has_inequality(on: list[exp.Expr], frame: Frame, step: Step) -> bool:
+    """Whether a join compares what it joins by more than equality, in a way that is ours."""
+    found = any(
+        step.at in about(node, frame) and len(about(node, frame)) > 1
+        for tree in on
+        if is_ours(tree, frame)
+        for node in unequal(tree)
+    )
+    before = set(range(step.at))
+    return found and all(
+        (step.how in ("inner", "left", "semi", "anti") and about(tree, frame) <= {step.at})
+        or (step.how == "right" and is_alone(tree, frame) and about(tree, frame) <= before)
+        or step.how == "inner"
+        or is_ours(tree, frame)
+        for tree in step.on
+    )
+
+
+def is_ours(tree: exp.Expr, frame: Frame) -> bool:
+    """Whether a condition is of this FROM's columns alone, and of what conditions may have."""
+    for node in nodes_of(tree):
+        if isinstance(node, exp.Column):
+            at = at_of(node)
+            if at is None or at.frame != frame.number:
+                return False
+        elif not isinstance(node, _SYNTAX):
+            return False
+        elif isinstance(node, exp.Anonymous):
+            name = node.name.lower()
+            if is_aggregate(node) or not (name in FUNCTIONS or name in TYPE_FUNCTIONS):
+                return False
+        elif isinstance(node, COMPARED) and all(_is_nested(frame, x) for x in node.args.values()):
+            return False
+    return bool(about(tree, frame))
+
+
+def about(tree: exp.Expr, frame: Frame) -> set[int]:
+    """The places of a FROM that an expression names columns of."""
+    return {key[0] for key in keys_of(frame, tree)}
+
+
+def unequal(tree: exp.Expr) -> list[exp.Expr]:
+    """What may join by more than equality: comparisons of order, and sides of an equality.
+
+    A difference of two tables' columns that equals something is a band, not a key to hash.
+    """
+    found: list[exp.Expr] = list(tree.find_all(*_UNEQUAL))
+    for node in tree.find_all(exp.EQ):
+        found += [node.this, node.expression]
+    return found
+
+
+def _is_nested(frame: Frame, operand: Any) -> bool:
+    """Whether an operand is a column of structs, lists or maps."""
+    at = at_of(operand) if isinstance(operand, exp.Expr) else None
+    schema = None if at is None or at.fields else frame.items[at.item].schema
+    return bool(schema and at and pa.types.is_nested(schema.field(at.name).type))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a condition is applied; tables are numbered from 0, and so are the joins with them.
+
+    what: "on" is with the ON of table `at`'s join, "joined" on the rows of that join (of table 0:
+    its own), "table" on the rows of table `at` before it is joined.
+    """
+
+    what: Literal["on", "joined", "table"]
+    at: int
+
+
+def place(
+    about: set[Any], aliases: Sequence[Any], hows: Sequence[str], *, windowed: bool = False
+) -> Place:
+    """The first place for a condition about some tables, joined from left to right.
+
+    It may go below a join into the side whose rows that join gives out as they are: a row that it
+    removes there would have made only rows that it removes later. Below a join that makes up NULLs
+    for that side it would remove the row's matches but not the row of NULLs that takes their place.
+    ``hows[at]`` says how table `at` is joined to those before it. Rows that are not there would not
+    be counted by a window, so `windowed` joins are given all of them.
+
+    >>> place({"a"}, "abc", ["", "inner", "left"])
+    Place(what='on', at=1)
+    >>> place({"a"}, "abc", ["", "inner", "right"])
+    Place(what='joined', at=2)
+    """
+    for at in range(len(aliases) - 1, 0, -1):
+        how, left = hows[at], set(aliases[:at])
+        below = bool(about) and about <= left and how in LEFT_AS_IT_IS and not windowed
+        if how == "inner" and (at == 1 or not below):
+            return Place("on", at)
+        if how == "right" and about == {aliases[at]} and not windowed:
+            return Place("table", at)
+        if not below:
+            return Place("joined", at)
+    return Place("joined", 0)

@@ -17,6 +17,7 @@ from thetajoin.batch.dtypes import mark_of
 from thetajoin.batch.tables import to_batch
 from thetajoin.dispatch import more_pairs_than, run_call
 from thetajoin.engine.machine import Size, fitting
+from thetajoin.engine.rows import take_in
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import ConditionError, OptionError, ThetaJoinError, enough_memory
 from thetajoin.predicate.bind import MOST_LEVELS, TOO_DEEP, Binder
@@ -27,7 +28,6 @@ from thetajoin.predicate.parse import Source, parse
 from thetajoin.predicate.render import backquoted
 from thetajoin.predicate.types import BOOL, NULL, type_name
 from thetajoin.query.frames import At, Key, at_of
-from thetajoin.query.tables import schema_of, select_columns, stream_options
 from thetajoin.query.text import keywords
 
 SMALLER = (
@@ -309,3 +309,34 @@ def users_words(left: Relation, right: Relation) -> Iterator[None]:
         # A position would be one in a text that the user has not seen.
         told = re.sub(r" at position \d+(?=: `)", "", told)
         raise type(error)(f"in the query: {told}") from error
+
+
+def is_streaming(table: Any) -> bool:
+    """Whether a table grows."""
+    return is_spark(table) and bool(table.isStreaming)
+
+
+def schema_of(table: Any) -> pa.Schema:
+    """A table's columns as Arrow has them."""
+    if is_spark(table):
+        from thetajoin.spark.stream import arrow_schema
+
+        return arrow_schema(table)
+    return take_in(table, "query's").schema
+
+
+def select_columns(table: Any, names: Mapping[str, str]) -> Any:
+    """The columns of a table by new names, each with the name that it has."""
+    if is_spark(table):
+        if list(names) == list(names.values()) == table.columns:
+            return table
+        return table.selectExpr(
+            *[f"{backquoted(old)} AS {backquoted(new)}" for new, old in names.items()]
+        )
+    return table.select(list(names.values())).rename_columns(list(names))
+
+
+def stream_options(settings: Any, *tables: Any) -> dict[str, Any]:
+    """The options of a join by which a job's settings reach it, if it is one of streams."""
+    given = settings is not None and any(map(is_streaming, tables))
+    return {"settings": settings} if given else {}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from thetajoin.batch.files import format_of
 from thetajoin.errors import ConditionError, suggest
 from thetajoin.predicate.literals import parse_number
 from thetajoin.predicate.parse import Source
@@ -24,8 +25,11 @@ from thetajoin.query.frames import (
     is_star,
     renamed,
 )
-from thetajoin.query.tables import Tables, is_path, schema_of
+from thetajoin.query.join import schema_of
 from thetajoin.query.text import MOST_DIGITS
+
+if TYPE_CHECKING:
+    from thetajoin.query.run import Tables
 
 MOST_ROWS = 2**31 - 1  # as in Spark, whose LIMIT and OFFSET are integers
 _GENERATORS = ("explode", "posexplode", "inline", "stack", "json_tuple", "unnest")
@@ -581,3 +585,12 @@ def _match(columns: dict[str, str], name: str) -> str | None:
         return name
     close = [other for other in columns if other.lower() == name.lower()]
     return close[0] if len(close) == 1 else None
+
+
+def is_path(name: str) -> bool:
+    """Whether a name in FROM can only be a file's: table names have no such characters.
+
+    >>> is_path("trades.parquet"), is_path("s3://bucket/*.csv"), is_path("trades")
+    (True, True, False)
+    """
+    return any(character in name for character in "/\\*") or format_of(name) is not None

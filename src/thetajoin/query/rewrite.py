@@ -8,12 +8,15 @@ from sqlglot import exp
 
 from thetajoin.api import is_spark
 from thetajoin.errors import WindowError
-from thetajoin.query.chain import Chain
+from thetajoin.query.chain import Chain, read_step
 from thetajoin.query.frames import (
+    COMPARED,
     Frame,
+    Step,
     at_of,
     columns_of,
     conjuncts,
+    has_inequality,
     is_aggregate,
     is_output,
     queries_in,
@@ -22,12 +25,11 @@ from thetajoin.query.frames import (
 )
 from thetajoin.query.join import Join
 from thetajoin.query.on_duckdb import DuckDB
-from thetajoin.query.steps import COMPARED, Step, has_inequality, read_step
-from thetajoin.query.tables import Tables
 from thetajoin.query.text import Parsed
 
 if TYPE_CHECKING:
     from thetajoin.query.on_spark import Spark
+    from thetajoin.query.run import Tables
 
 
 class Rewriter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,15 +16,15 @@ from sqlglot import exp
 from thetajoin.aggregate.columns import group_rows
 from thetajoin.api import is_spark
 from thetajoin.batch.dtypes import mark_of, unmarked
-from thetajoin.batch.tables import contiguous, from_table
-from thetajoin.errors import OptionError, WindowError, enough_memory
+from thetajoin.batch.tables import contiguous, from_table, kind_of, to_batch
+from thetajoin.engine.rows import cast_for_storage, storage_schema
+from thetajoin.errors import OptionError, SchemaError, WindowError, enough_memory, suggest
 from thetajoin.predicate.parse import Source
 from thetajoin.query.frames import Frame, at_of, is_aggregate, is_star
-from thetajoin.query.join import SMALLER, Join, cut, plain_rows, read_counts
-from thetajoin.query.names import Resolver
+from thetajoin.query.join import SMALLER, Join, cut, is_streaming, plain_rows, read_counts
+from thetajoin.query.names import Resolver, is_path
 from thetajoin.query.on_duckdb import DuckDB, check_installed
 from thetajoin.query.rewrite import Rewriter, stem_of
-from thetajoin.query.tables import Tables, is_streaming
 from thetajoin.query.text import Parsed, not_too_deep, parse_query
 
 if TYPE_CHECKING:
@@ -220,6 +221,61 @@ class Query:
                     type_ = pa.array([], type_).cast(own.type).type
             fields.append(pa.field(field.name, type_, metadata=mark))
         return pa.schema(fields)
+
+
+class Tables:
+    """Tables by name, as they were given or as a part of the query has made them."""
+
+    def __init__(self, given: dict[str, Any], *, files: bool = True, settings: Any = None) -> None:
+        """`files`: whether a query may name some. settings: of the joins of streams among them."""
+        self._known, self._files, self.settings = dict(given), files, settings
+        self._read: dict[int, pa.Table] = {}
+
+    def of(self, name: str) -> tuple[Any, Any]:
+        """A table, in Arrow unless it is Spark's, and the kind that it was given as."""
+        known = self.name(name)
+        table = self._known[known]
+        if is_spark(table):
+            return table, None
+        # The same reader may be given under two names, and can be read once.
+        if id(table) not in self._read:
+            self._read[id(table)] = _read(table, known)
+        return self._read[id(table)], kind_of(table) or "arrow"
+
+    def name(self, name: str) -> str:
+        """The name that a table was given under: exactly, or but for case if that is clear.
+
+        What looks like a path, and is no table's name, is one: ``FROM 'trades/*.parquet'``.
+        """
+        if name in self._known:
+            return name
+        close = [known for known in self._known if known.lower() == name.lower()]
+        if len(close) == 1:
+            return close[0]
+        if not is_path(name):
+            known = suggest(name, self._known)
+            raise OptionError(f"the query names the table {name!r}, which was not given: {known}")
+        if not self._files:
+            raise OptionError(
+                f"the query names the file {name!r}, and files are switched off: it may name only "
+                f"the tables that are given ({', '.join(self._known) or 'none'})"
+            )
+        self._known[name] = name
+        return name
+
+    def is_spark(self, name: str) -> bool:
+        """Whether a table is Spark's; it is not read for that."""
+        return is_spark(self._known[self.name(name)])
+
+
+def _read(table: Any, name: str) -> pa.Table:
+    what = "query's" if table is name else repr(name)  # a path says itself what it is
+    batch = to_batch(table, what, as_kind=kind_of(table))
+    twins = [column for column, n in Counter(batch.schema.names).items() if n > 1]
+    if twins:
+        raise SchemaError(f"the table {name!r} has two columns {twins[0]!r}: rename one")
+    # WHERE, ORDER BY and DISTINCT pick rows, which Arrow cannot do in its view types.
+    return pa.table(cast_for_storage(batch, storage_schema(batch.schema)))
 
 
 def _distinct(
