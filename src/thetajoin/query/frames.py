@@ -43,8 +43,8 @@ class Item:
 
     names: the names that it goes by, each with the columns by the names they have there; None where
     only an engine knows them. table: what it was given as, of a table of the query's. closed:
-    whether it depends on nothing around it. hidden: why only the ON of the join `hidden_by`, a
-    semi or anti join, may name its columns.
+    whether it depends on nothing around it. hidden_by: the semi or anti join whose ON alone may
+    name its columns.
     """
 
     node: exp.Expr
@@ -52,7 +52,6 @@ class Item:
     table: str | None = None
     schema: pa.Schema | None = None
     closed: bool = True
-    hidden: str = ""
     hidden_by: int = -1
     merged: set[str] = field(default_factory=set)
 

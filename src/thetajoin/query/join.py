@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,6 +37,7 @@ SMALLER = (
 # Rows of a result, and of inputs, that one thread is done with before others could be started.
 _FEW = 4096
 _SMALL = 1 << 18
+Batches = Generator[pa.RecordBatch, None, None]
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Join:
         found = fitting(batches, SMALLER, copies=copies, too_large=too_large)
         return pa.Table.from_batches(found, schema=schema)
 
-    def open(self, most: int | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    def open(self, most: int | None = None) -> tuple[pa.Schema, Batches]:
         """The columns, and the rows as they are found, `most` of them."""
         room = min((n for n in (most, self.limit) if n is not None), default=None)
         found: Iterator[pa.RecordBatch]
@@ -132,7 +133,7 @@ class Join:
         fields = [(new, schema.field(old)) for new, old in self.columns.items()]
         shown = pa.schema([pa.field(new, f.type, metadata=mark_of(f)) for new, f in fields])
 
-        def batches() -> Iterator[pa.RecordBatch]:
+        def batches() -> Batches:
             with users_words(self.left, self.right):
                 for batch in cut(found, self.offset, room):
                     arrays = [batch.column(old) for old in self.columns.values()]

@@ -120,11 +120,7 @@ class Resolver:
             if join.args.get("kind") in ("SEMI", "ANTI"):
                 right = join.args.get("side") == "RIGHT"
                 for one in frame.items[:at] if right else [frame.items[at]]:
-                    one.hidden_by = one.hidden_by if one.hidden else at
-                    one.hidden = one.hidden or (
-                        f"gives no columns: a {join.args['kind']} JOIN has those of the "
-                        f"{'table behind it' if right else 'tables before it'}"
-                    )
+                    one.hidden_by = at if one.hidden_by < 0 else one.hidden_by
             self._merge(frame, join, at)
             for key in ("on", "match_condition"):
                 if join.args.get(key) is not None:
@@ -523,12 +519,15 @@ class Resolver:
         first = parts[0].lower()
         visible = list(frame.visible())
         for at, item in enumerate(frame.items):
-            if first in item.names and len(parts) > 1:
-                late = at >= frame.limit and not item.hidden
-                why = "is joined later: its columns are not there" if late else item.hidden
-                return self.source.error(f"{parts[0]!r} {why}", node)
-            if item.hidden and item.columns and _match(item.columns, parts[0]):
-                return self.source.error(f"{item.name!r} {item.hidden}", node)
+            named = len(parts) > 1 and first in item.names
+            if item.hidden_by >= 0 and (named or _match(item.columns or {}, parts[0])):
+                join = frame.joins[item.hidden_by - 1]
+                where = "tables before it" if at == item.hidden_by else "table behind it"
+                why = f"gives no columns: a {join.args['kind']} JOIN has those of the {where}"
+                return self.source.error(f"{item.name!r} {why}", node)
+            if named and at >= frame.limit:
+                problem = f"{parts[0]!r} is joined later: its columns are not there"
+                return self.source.error(problem, node)
         if len(parts) > 1:
             known = [name for _, name, _ in visible if not name.startswith(self.stem)]
             return self.source.error(

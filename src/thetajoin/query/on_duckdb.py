@@ -25,7 +25,7 @@ from thetajoin.errors import (
     one_line,
 )
 from thetajoin.predicate.parse import Source
-from thetajoin.query.join import SMALLER, Join
+from thetajoin.query.join import SMALLER, Batches, Join
 
 if TYPE_CHECKING:
     from sqlglot.dialects.dialect import Dialect
@@ -117,9 +117,7 @@ class DuckDB:
         advice = _UNSORTED if sorted_ else SMALLER
         return pa.Table.from_batches(fitting(batches, advice, copies=copies), schema=schema)
 
-    def open(
-        self, tree: exp.Query, most: int | None = None
-    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    def open(self, tree: exp.Query, most: int | None = None) -> tuple[pa.Schema, Batches]:
         """A query's columns, and its rows as they are found, `most` of them."""
         if self._con is None:
             self._con = connect(self._threads)
@@ -140,7 +138,7 @@ class DuckDB:
             if type_ == "HUGEINT":  # sums of integers, which Spark has in 64 bits
                 schema = schema.set(at, schema.field(at).with_type(pa.int64()))
 
-        def batches() -> Iterator[pa.RecordBatch]:
+        def batches() -> Batches:
             with self._plain_errors():
                 for batch in reader:
                     arrays = [

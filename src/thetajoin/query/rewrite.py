@@ -111,7 +111,8 @@ class Rewriter:
         """The rows of a part of the query, which may name what is in WITH around it."""
         known = {cte.alias.lower(): cte for cte in self.ctes}
         if known:
-            recursive = any(cte.parent.args.get("recursive") for cte in known.values())
+            withs = [cte.find_ancestor(exp.With) for cte in self.ctes]
+            recursive = any(one is not None and one.args.get("recursive") for one in withs)
             ctes = [cte.copy() for cte in known.values()]
             query.set("with_", exp.With(expressions=ctes, recursive=recursive))
         self.name_tables(query)
@@ -161,8 +162,7 @@ class Rewriter:
         exists = unparenthesised(tree.this) if isinstance(tree, exp.Not) else tree
         query = exists.this if isinstance(exists, exp.Exists) else None
         query = query.this if isinstance(query, exp.Subquery) else query
-        where = query.args.get("where") if isinstance(query, exp.Select) else None
-        if where is None or not frame.items:
+        if not isinstance(query, exp.Select) or not query.args.get("where") or not frame.items:
             return False
         inner, place = self.frames[query.meta["frame"]], len(frame.items)
         said = {key for key, value in query.args.items() if value}
@@ -173,7 +173,7 @@ class Rewriter:
             or [item.closed for item in inner.items] != [True]
         ):
             return False
-        on = where.this.copy()
+        on = query.args["where"].this.copy()
         for column in on.find_all(exp.Column):
             at = at_of(column)
             if at is None or at.frame not in (frame.number, inner.number):
@@ -190,7 +190,6 @@ class Rewriter:
             self._numbers += 1
             item.names = {f"{self._stem}_{self._numbers}": item.columns}
             item.node.set("alias", exp.TableAlias(this=exp.to_identifier(item.name)))
-        item.hidden, item.hidden_by = "is in EXISTS", place
         frame.select.append("joins", exp.Join(this=item.node, side="LEFT", kind=kind, on=on))
         return True
 
