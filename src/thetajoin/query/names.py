@@ -524,7 +524,8 @@ class Resolver:
                 join = frame.joins[item.hidden_by - 1]
                 where = "tables before it" if at == item.hidden_by else "table behind it"
                 why = f"gives no columns: a {join.args['kind']} JOIN has those of the {where}"
-                return self.source.error(f"{item.name!r} {why}", node)
+                called = parts[0] if named else item.name
+                return self.source.error(f"{called!r} {why}", node)
             if named and at >= frame.limit:
                 problem = f"{parts[0]!r} is joined later: its columns are not there"
                 return self.source.error(problem, node)

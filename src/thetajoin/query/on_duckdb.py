@@ -87,18 +87,25 @@ class DuckDB:
     def __init__(self, source: Source, stem: str, *, few: bool = False) -> None:
         self._source, self._stem = source, stem
         self._streams: list[Stream] = []
-        self._waiting: dict[str, Any] = {}
+        self._rows: dict[str, Any] = {}
+        self._handed: dict[str, bool] = {}  # by name, whether DuckDB has numbers for some columns
         self._threads = 1 if few else available_cores()
         self._con: Any = None
 
     def add(self, name: str, rows: Any) -> None:
         """Let queries name a table, or the rows of a `Join`."""
-        self._waiting[name] = rows
+        self._rows[name] = rows
 
-    def _register(self, text: str, carried: dict[str, Carried]) -> None:
-        """Hand over what a query names, as far as that has not been done."""
-        for name in [name for name in self._waiting if re.search(rf"\b{name}\b", text)]:
-            rows = self._waiting.pop(name)
+    def _register(self, text: str, start: str, foreign: dict[str, Carried]) -> None:
+        """Hand over what a query names, as far as that has not been done.
+
+        start: the table that the `foreign` columns are of.
+        """
+        for name in [name for name in self._rows if re.search(rf"\b{name}\b", text)]:
+            rows, carried = self._rows[name], foreign if name == start else {}
+            if not carried and self._handed.get(name) is False:
+                continue
+            self._handed[name] = bool(carried)
             if isinstance(rows, Join) and not rows.totals:
                 rows = Stream(rows, carried)
                 self._streams.append(rows)
@@ -122,8 +129,8 @@ class DuckDB:
         if self._con is None:
             self._con = connect(self._threads)
         text = to_duckdb(tree)
-        carried = self._carried(tree)
-        self._register(text, carried)
+        start, carried = self._carried(tree)
+        self._register(text, start, carried)
         with self._plain_errors():
             found = self._con.sql(text)
             found = found if most is None else found.limit(most)
@@ -149,25 +156,24 @@ class DuckDB:
 
         return schema, batches()
 
-    def _carried(self, tree: exp.Query) -> dict[str, Carried]:
-        """Columns that a query does nothing with but give out, of types that DuckDB has not."""
+    def _carried(self, tree: exp.Query) -> tuple[str, dict[str, Carried]]:
+        """Columns that a query does nothing with but give out, of types that DuckDB has not.
+
+        And the table that they are of.
+        """
         said = {key for key, value in tree.args.items() if value}
         plain = {"expressions", "from_", "where", "order", "limit", "offset", "qualify"}
-        start = tree.args["from_"].this if "from_" in said else None
-        if said - plain or not isinstance(start, exp.Table) or start.name not in self._waiting:
-            return {}
-        rows = self._waiting[start.name]
-        schema = rows.schema
+        start = tree.args["from_"].this.name if "from_" in said else ""
+        if said - plain or start not in self._rows:
+            return "", {}
+        foreign = {field.name: field for field in self._rows[start].schema if is_foreign(field)}
         named = Counter(column.name for column in tree.find_all(exp.Column))
         outputs = [item.unalias() for item in tree.selects]
         shown = Counter(
             one.name for one in outputs if isinstance(one, exp.Column) and len(one.parts) < 3
         )
-        return {
-            name: Carried(schema.field(name))
-            for name, times in shown.items()
-            if times == named[name] and name in schema.names and _is_foreign(schema.field(name))
-        }
+        kept = [name for name, times in shown.items() if times == named[name] and name in foreign]
+        return start, {name: Carried(foreign[name]) for name in kept}
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
@@ -248,7 +254,7 @@ class Carried:
         return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
 
 
-def _is_foreign(field: pa.Field) -> bool:
+def is_foreign(field: pa.Field) -> bool:
     """Whether DuckDB would give a column back as another type."""
     type_ = field.type
     if isinstance(type_, pa.DictionaryType):

@@ -274,7 +274,10 @@ def _spell_groups(select: exp.Select) -> None:
         clause = select.args.get(key)
         for part in clause if isinstance(clause, list) else [clause] if clause else []:
             for node in list(part.find_all(*turned)):
-                one, other = node.this, node.expression
-                if not node.find(exp.Interval) and other.sql().lower() < one.sql().lower():
-                    node.set("this", other)
-                    node.set("expression", one)
+                # An interval stands behind what it is added to.
+                sides = sorted(
+                    (node.this, node.expression),
+                    key=lambda side: (isinstance(side, exp.Interval), side.sql().lower()),
+                )
+                node.set("this", sides[0])
+                node.set("expression", sides[1])

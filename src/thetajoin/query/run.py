@@ -23,7 +23,7 @@ from thetajoin.predicate.parse import Source
 from thetajoin.query.frames import Frame, at_of, is_aggregate, is_star
 from thetajoin.query.join import SMALLER, Join, cut, is_streaming, plain_rows, read_counts
 from thetajoin.query.names import Resolver, is_path
-from thetajoin.query.on_duckdb import DuckDB, check_installed
+from thetajoin.query.on_duckdb import DuckDB, check_installed, is_foreign
 from thetajoin.query.rewrite import Rewriter, stem_of
 from thetajoin.query.text import Parsed, not_too_deep, parse_query
 
@@ -199,6 +199,8 @@ class Query:
             return False
         join = self.joins.get(tree.args["from_"].this.name) if "from_" in said else None
         if join is None or join.is_spark or tree.args["distinct"].args.get("on"):
+            return False
+        if any(map(is_foreign, join.schema)):
             return False
         grouped = tree.find(exp.Window, exp.AggFunc) or any(map(is_aggregate, tree.walk()))
         return not grouped and read_counts(tree) is not None
