@@ -270,7 +270,6 @@ class Resolver:
             # Both go by the old name, so that naming a column by it is ambiguous.
             item.names = {new: item.columns} | ({name: item.columns} if name else {})
             node.set("alias", exp.TableAlias(this=exp.to_identifier(new, quoted=True)))
-            frame.spelled = frame.spelled or bool(name)
 
     def _merge(self, frame: Frame, join: exp.Join, at: int) -> None:
         """Write USING and NATURAL as ON, and say what the columns are that they make of several."""
@@ -519,14 +518,14 @@ class Resolver:
         first = parts[0].lower()
         visible = list(frame.visible())
         for at, item in enumerate(frame.items):
-            named = len(parts) > 1 and first in item.names
-            if item.hidden_by >= 0 and (named or _match(item.columns or {}, parts[0])):
+            meant = len(parts) > 1 and first in item.names
+            if item.hidden_by >= 0 and (meant or _match(item.columns or {}, parts[0])):
                 join = frame.joins[item.hidden_by - 1]
                 where = "tables before it" if at == item.hidden_by else "table behind it"
                 why = f"gives no columns: a {join.args['kind']} JOIN has those of the {where}"
-                called = parts[0] if named else item.name
+                called = parts[0] if meant else item.name
                 return self.source.error(f"{called!r} {why}", node)
-            if named and at >= frame.limit:
+            if meant and at >= frame.limit:
                 problem = f"{parts[0]!r} is joined later: its columns are not there"
                 return self.source.error(problem, node)
         if len(parts) > 1:
