@@ -292,9 +292,9 @@ class Chain:
         self, step: Step, left: Relation, right: Relation, own: list[exp.Expr], rest: list[exp.Expr]
     ) -> Join:
         """The call of the API that a join is."""
-        suffix = self._share_rows(step, left, right) if self._is_self_join() else None
-        if suffix is not None:
-            left, right = self._twice(left, right)
+        same, suffix = self._is_self_join(), "_right"
+        if same:
+            left, right, suffix = self._same_rows(step, left, right)
         window, order_by = self.window.renamed(left, right)
         if step.turned:
             left, right = right, left
@@ -312,9 +312,9 @@ class Chain:
             step.how,
             window,
             order_by,
-            suffix or "_right",
+            suffix,
             nearest=near,
-            self_join=suffix is not None,
+            self_join=same,
         )
         if not self._later and not rest and not self.frame.select.args.get("laterals"):
             totals = self._totals(step, left, right, spec)
@@ -322,7 +322,7 @@ class Chain:
                 return totals
         shown = dict(left.names)
         if step.how not in ("semi", "anti"):
-            shown |= {key: name + (suffix or "") for key, name in right.names.items()}
+            shown |= {key: name + (suffix if same else "") for key, name in right.names.items()}
         columns = {self.names[key]: shown[key] for key in self._needed(rest) if key in shown}
         some = next(iter(left.names.values()))
         return Join(left, right, spec, columns or {some: some}, self.tables.settings)
@@ -350,8 +350,10 @@ class Chain:
         tables = {item.table for item in self.frame.items}
         return self.windowed and len(tables) == 1 and None not in tables
 
-    def _share_rows(self, step: Step, left: Relation, right: Relation) -> str:
-        """What the right side's names end in, where both sides are the same rows."""
+    def _same_rows(
+        self, step: Step, left: Relation, right: Relation
+    ) -> tuple[Relation, Relation, str]:
+        """The same rows for both sides, by their own names, and what the right ones end in."""
         called = self.frame.items[step.at].table
         if step.asof is not None:
             raise self.source.error(
@@ -363,18 +365,14 @@ class Chain:
                 f"{called!r} with itself under a window is an inner join, not {step.how}",
                 hint="use JOIN",
             )
-        suffix, taken = "_right", {name.lower() for _, name in [*left.names, *right.names]}
+        names = {name: name for _, name in [*left.names, *right.names]}
+        suffix, taken = "_right", {name.lower() for name in names}
         while any(name + suffix in taken for name in taken):
             suffix += "_"
-        return suffix
-
-    def _twice(self, left: Relation, right: Relation) -> list[Relation]:
-        """The same rows for both sides, under the table's own names."""
-        called = self.frame.items[0].table
         assert called is not None
-        names = {name: name for _, name in [*left.names, *right.names]}
         table = select_columns(self.tables.of(called)[0], names)
-        return [Relation(table, {(at, n): n for n in names}, self.words) for at in (0, 1)]
+        left, right = (Relation(table, {(at, n): n for n in names}, self.words) for at in (0, 1))
+        return left, right, suffix
 
     def _keyed(self, step: Step, left: Relation, right: Relation) -> tuple[Relation, Relation, Any]:
         """Both relations with the columns that an as-of join goes by, and how it does."""

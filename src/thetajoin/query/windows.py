@@ -23,9 +23,10 @@ class QueryWindow:
 
     def columns(self) -> list[tuple[str, str]]:
         """Columns that it reads, one of each side."""
-        times = isinstance(self.window, TimeWindow)
-        found = [(self.window.left_time, self.window.right_time)] if times else []  # type: ignore[union-attr]
-        return found + ([self.order_by] if self.order_by is not None else [])
+        found = [self.order_by] if self.order_by is not None else []
+        if isinstance(self.window, TimeWindow):
+            found.insert(0, (self.window.left_time, self.window.right_time))
+        return found
 
     def renamed(self, left: Relation, right: Relation) -> tuple[Window | None, Any]:
         """The same in the relations' column names."""
