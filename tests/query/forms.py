@@ -121,6 +121,10 @@ FORMS: list[tuple[str, list[tuple[Any, ...]]]] = [
     # LATERAL.
     ("SELECT R.a1, e.v, S.b1 FROM R JOIN S ON a1 < b1 LATERAL VIEW explode(array(1, 2)) e AS v",
      [(1, 1, 4), (1, 2, 4), (1, 1, 8), (1, 2, 8), (5, 1, 8), (5, 2, 8)]),
+    ("SELECT a1, v, b1 FROM R JOIN S ON a1 < b1 LATERAL VIEW explode(array(1, 2)) e AS v "
+     "WHERE v > 1 AND b2 > 20", [(1, 2, 8), (5, 2, 8)]),
+    ("SELECT a1, v FROM R JOIN S ON R.k = S.k LATERAL VIEW explode(array(1, 5)) e AS v "
+     "WHERE b1 < v AND a1 + v > 1", [(1, 1), (1, 5), (5, 5)]),
     ("SELECT R.a1, s.m FROM R, LATERAL (SELECT max(b1) AS m FROM S WHERE b1 < R.a1) s "
      "WHERE a1 > 1", [(5, 4), (9, 8)]),
     ("SELECT R.a1, b1, z.y FROM R JOIN S ON a1 < b1, LATERAL (SELECT a1 + b1 AS y) z",

@@ -204,10 +204,11 @@ class Chain:
         hows = ["inner", *(step.passing for step in self.steps)]
         places: dict[str, dict[int, list[exp.Expr]]] = {"on": {}, "joined": {}, "table": {}}
         for tree in self.where:
-            if not is_alone(tree, self.frame):
+            named = about(tree, self.frame)
+            if not is_alone(tree, self.frame) or not named <= set(order):  # LATERAL VIEW is last
                 places["joined"].setdefault(order[-1], []).append(tree)
                 continue
-            numbers = {order.index(at) for at in about(tree, self.frame)}
+            numbers = {order.index(at) for at in named}
             found = place(numbers, range(len(order)), hows, windowed=self.windowed)
             places[found.what].setdefault(order[found.at], []).append(tree)
         return places
