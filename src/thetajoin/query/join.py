@@ -230,7 +230,7 @@ class _Binder(Binder):
                 parts = [name, *at.fields, *reversed(more)]
                 word = relation.words[at.item]
                 return column_of(word, relation.schema, parts, repr(word))
-        return super()._bind(node)
+        raise NotOursError(f"{at.name!r} is of neither side of the join")
 
     def refuse_syntax(self, node: exp.Expr) -> ConditionError:
         problem = super().refuse_syntax(node)
