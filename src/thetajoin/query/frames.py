@@ -96,6 +96,16 @@ class Frame:
                 for name, columns in item.names.items():
                     yield at, name, columns
 
+    def is_made(self, place: int, columns: Any, name: str) -> bool:
+        """Whether USING in parentheses made a name, among others, of that of a table in them."""
+        made = self.items[place].columns
+        return columns is not made and name.lower() in map(str.lower, made or ())
+
+    def is_bare(self, place: int, columns: Any, name: str) -> bool:
+        """Whether a name without a table means this one's column, and not what USING made."""
+        merged = name.lower() in self.items[place].merged
+        return not merged and not self.is_made(place, columns, name)
+
     def column(self, at: At) -> exp.Column:
         """A new column of this FROM, by the name of its table."""
         table = exp.to_identifier(self.items[at.item].name, quoted=True)

@@ -225,14 +225,21 @@ class Resolver:
                 "a join in parentheses of what has unknown columns needs a name"
             )
         below, frame.spelled = self.frames[at], True
-        item.names = {node.alias: {}}
-        outputs = iter(inner.expressions)
-        for _, name, own in below.visible():
-            shown = item.names[name] = {}
-            for column in own or ():
-                shown[column] = f"{name}_{column}" if name else column
-                output = next(outputs)
-                output.replace(renamed(output.unalias().copy(), shown[column]))
+        # What USING made goes by no table's name, all else by that of its own.
+        made: dict[str, str] = {}
+        outputs = []
+        for low, column in below.merged.items():
+            shown = next(n for i in below.items for n in i.columns or () if n.lower() == low)
+            made[shown] = f"{node.alias}_{shown}"
+            outputs.append(renamed(column.copy(), made[shown]))
+        item.names = {node.alias: made}
+        for place, name, own in below.visible():
+            item.names[name] = {shown: f"{name}_{shown}" for shown in own or ()}
+            outputs += [
+                renamed(below.column(At(below.number, place, real)), f"{name}_{shown}")
+                for shown, real in (own or {}).items()
+            ]
+        inner.set("expressions", outputs)
         return item
 
     def _made_up(self) -> str:
@@ -284,7 +291,7 @@ class Resolver:
         before: dict[str, dict[At, None]] = {}
         for place, _, columns in frame.visible():
             for shown, real in (columns or {}).items():
-                if place < at and shown.lower() not in frame.items[place].merged:
+                if place < at and frame.is_bare(place, columns, shown):
                     before.setdefault(shown.lower(), {})[At(frame.number, place, real)] = None
         own = {name.lower(): real for name, real in (item.columns or {}).items()}
         if natural:
@@ -370,7 +377,7 @@ class Resolver:
             seen.add(place)
             for shown, real in (columns or {}).items():
                 low = shown.lower()
-                if low in without or (wanted is None and low in frame.items[place].merged):
+                if low in without or (wanted is None and not frame.is_bare(place, columns, shown)):
                     continue
                 output: exp.Expr = frame.column(At(frame.number, place, real))
                 if wanted is None and low in frame.merged:
@@ -505,7 +512,7 @@ class Resolver:
         owners: dict[tuple[int, str], str] = {}
         for place, name, columns in frame.visible():
             real = None if columns is None else _match(columns, parts[0])
-            if real is not None and columns is not None:
+            if real is not None and columns is not None and not frame.is_made(place, columns, real):
                 owners.setdefault((place, columns[real]), name)
         if len(owners) > 1:
             hint = " or ".join(f"{name}.{parts[0]}" for name in owners.values())
