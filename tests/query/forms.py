@@ -115,12 +115,22 @@ FORMS: list[tuple[str, list[tuple[Any, ...]]]] = [
      [(1, 4, 30)]),
     ("SELECT x.a1, y.b1, z.b2 FROM R x LEFT JOIN (S y JOIN S z ON y.b1 < z.b1) ON x.a1 < y.b1",
      [(1, 4, 30), (5, None, None), (9, None, None), (None, None, None)]),
+    ("SELECT k, S.k AS s, a1, b1, id FROM (R JOIN S USING (k)) JOIN N ON N.id < a1 AND id > 2",
+     [(2, 2, 5, 4, 3), (2, 2, 5, 8, 3)]),
+    ("SELECT k, id FROM N LEFT JOIN (R JOIN S USING (k)) ON N.id = k",
+     [(1, 1), (2, 2), (2, 2), (None, 3)]),
+    ("SELECT * FROM (R JOIN S USING (k)) JOIN (SELECT 2 AS k, 5 AS lim) x USING (k) WHERE lim > b1",
+     [(2, 5, "y", 4, 20, 5)]),
     ("SELECT a1, v.w FROM (R JOIN (VALUES (4), (8)) AS v(w) ON a1 > v.w)",
      [(5, 4), (9, 4), (9, 8)]),
     ("SELECT p.a1, p.b1 FROM (R JOIN S ON a1 > b1) AS p WHERE p.b1 > 3", [(5, 4), (9, 4), (9, 8)]),
     # LATERAL.
     ("SELECT R.a1, e.v, S.b1 FROM R JOIN S ON a1 < b1 LATERAL VIEW explode(array(1, 2)) e AS v",
      [(1, 1, 4), (1, 2, 4), (1, 1, 8), (1, 2, 8), (5, 1, 8), (5, 2, 8)]),
+    ("SELECT a1, v, b1 FROM R JOIN S ON a1 < b1 LATERAL VIEW explode(array(1, 2)) e AS v "
+     "WHERE v > 1 AND b2 > 20", [(1, 2, 8), (5, 2, 8)]),
+    ("SELECT a1, v FROM R JOIN S ON R.k = S.k LATERAL VIEW explode(array(1, 5)) e AS v "
+     "WHERE b1 < v AND a1 + v > 1", [(1, 1), (1, 5), (5, 5)]),
     ("SELECT R.a1, s.m FROM R, LATERAL (SELECT max(b1) AS m FROM S WHERE b1 < R.a1) s "
      "WHERE a1 > 1", [(5, 4), (9, 8)]),
     ("SELECT R.a1, b1, z.y FROM R JOIN S ON a1 < b1, LATERAL (SELECT a1 + b1 AS y) z",

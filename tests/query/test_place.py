@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thetajoin.query.steps import Place, place
+from thetajoin.query.frames import Place, place
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,47 @@ def test_a_tables_own_columns_keep_their_types():
     ]
 
 
+def test_columns_that_duckdb_has_no_type_for():
+    """It is given numbers for them only where it does no more than give them out."""
+    half = pa.array([1.5, 1.5, 2.5], pa.float32()).cast(pa.float16())
+    t = pa.table({"a": [1, 2, 3], "h": half, "d": pa.array([1, 2, 3], pa.duration("s"))})
+    got = tj.sql("SELECT DISTINCT x.h FROM t x JOIN t y ON x.a <= y.a LIMIT 3", t=t)
+    assert sorted(got["h"].to_pylist()) == [1.5, 2.5]
+    assert got.schema.field("h").type == pa.float16()
+    # The table is read twice: as it is, and for an input of the join.
+    query = "SELECT x.h, x.a FROM (SELECT h, a FROM t WHERE a % 2 = 1) x JOIN R ON x.a < a1 "
+    got = run(query + "WHERE (SELECT max(h) FROM t) > 2 AND a1 < 9", t=t)
+    assert got == [(1.5, 1), (2.5, 3)]
+    # Another table has a column of the same name and another type.
+    other = pa.table({"b": [1, 2], "d": ["p", "q"]})
+    got = run("SELECT d FROM t WHERE a IN (SELECT b FROM u) ORDER BY a", t=t, u=other)
+    assert [row[0].total_seconds() for row in got] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "groups"),
+    [("b1 + a1 AS s", "a1 + b1"), ("INTERVAL 1 DAY + t AS s", "t + INTERVAL 1 DAY")],
+)
+@pytest.mark.parametrize("more", ["count(*) AS n", "median(b1) AS m"])
+def test_groups_written_the_other_way_round(outputs, groups, more):
+    times = R.append_column("t", pa.array([0, 0, 1], pa.timestamp("us")))
+    query = f"SELECT {outputs}, {more} FROM R JOIN S ON a1 > b1 GROUP BY {groups}"
+    distinct = f"SELECT DISTINCT {outputs} FROM R JOIN S ON a1 > b1"
+    got, want = (tj.sql(q, R=times, S=S)["s"].to_pylist() for q in (query, distinct))
+    assert Counter(got) == Counter(want)
+
+
+def test_joins_inside_a_recursive_query():
+    """The query that WITH RECURSIVE defines is not there yet, so the engine runs such a join."""
+    for start in ("n", "(SELECT i FROM n) n"):
+        query = f"WITH RECURSIVE n AS (SELECT 1 AS i UNION SELECT n.i + 1 FROM {start} JOIN S "
+        assert sorted(run(query + "ON n.i < b1 WHERE n.i < 3) SELECT i FROM n")) == [
+            (1,),
+            (2,),
+            (3,),
+        ]
+
+
 def test_kinds_of_tables():
     import pandas as pd
     import polars as pl

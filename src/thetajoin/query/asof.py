@@ -11,7 +11,7 @@ from thetajoin.engine.nearest import Nearest
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.parse import Source
 from thetajoin.predicate.render import backquote
-from thetajoin.query.frames import Frame, at_of, columns_of, unparenthesised
+from thetajoin.query.frames import Frame, Step, about, keys_of, unparenthesised
 
 Order = Literal[">", ">=", "<", "<="]
 # Comparisons that a key may be in, and how they read from the other side.
@@ -82,7 +82,9 @@ def read_asof(
         return _of(match, frame, at, on)
     keys = [tree for tree in on if _is_key(tree, frame, at)]
     # A second bound on the same columns is how far away the nearest row may be.
-    others = [tree for tree in keys[1:] if _columns(tree, frame) != _columns(keys[0], frame)]
+    others = [
+        tree for tree in keys[1:] if set(keys_of(frame, tree)) != set(keys_of(frame, keys[0]))
+    ]
     if not keys or others:
         raise _not_one(source, frame, name, at, [*keys[:1], *others])
     return _of(keys[0], frame, at, [tree for tree in on if tree is not keys[0]])
@@ -98,14 +100,14 @@ def read_nearest(frame: Frame, at: int, k: int, what: str, tree: exp.Expr) -> As
         if isinstance(difference, exp.Sub):
             one, other = difference.this, difference.expression
             if _is_between(one, other, frame, at):
-                one, other = (other, one) if at in _places(one, frame) else (one, other)
+                one, other = (other, one) if at in about(one, frame) else (one, other)
                 return AsOf(one, None, other, [], k)
     return AsOf(tree, None, tree, [], k, tree, what == "SIMILARITY")
 
 
 def _of(key: exp.Expr, frame: Frame, at: int, rest: list[exp.Expr]) -> AsOf:
     op, mirrored = _ORDERED[type(key)]
-    if at in _places(key.this, frame):
+    if at in about(key.this, frame):
         return AsOf(key.expression, mirrored, key.this, rest)
     return AsOf(key.this, op, key.expression, rest)
 
@@ -119,19 +121,10 @@ def _is_between(one: exp.Expr, other: exp.Expr, frame: Frame, at: int) -> bool:
     """Whether one of two expressions is about a table, and the other about those before it."""
     if one.find(exp.Query, exp.Window) or other.find(exp.Query, exp.Window):
         return False
-    mine, rest = _places(one, frame), _places(other, frame)
+    mine, rest = about(one, frame), about(other, frame)
     if mine != {at}:
         mine, rest = rest, mine
     return mine == {at} and bool(rest) and at not in rest
-
-
-def _places(tree: exp.Expr, frame: Frame) -> set[int]:
-    return {found[0] for found in _columns(tree, frame)}
-
-
-def _columns(tree: exp.Expr, frame: Frame) -> set[tuple[int, str]]:
-    found = map(at_of, columns_of(exp.Paren(this=tree.copy()), frame))
-    return {(at.item, at.name) for at in found if at is not None}
 
 
 def _not_one(
@@ -145,3 +138,30 @@ def _not_one(
         )
     problem = f"ASOF JOIN {name} needs a comparison with <, <=, > or >= that says what is near"
     return source.error_at(r"\basof\b.*?\bjoin\b", problem, _FORM)
+
+
+def rank_pairs(source: Source, frame: Frame, step: Step, *, on_spark: bool) -> None:
+    """Let the engine rank all pairs, for NEAREST BY what is no distance of two keys."""
+    asof, item = step.asof, frame.items[step.at]
+    assert asof is not None
+    rank = asof.general
+    assert rank is not None
+    if on_spark:
+        raise source.error(
+            "NEAREST BY on Spark goes by the distance of a column of each side",
+            rank,
+            "write BY DISTANCE abs(a.x - b.x)",
+        )
+    down = asof.descending
+    inner = exp.Select(
+        expressions=[exp.Star()],
+        from_=exp.From(this=item.node),
+        where=exp.Where(this=exp.Not(this=exp.Is(this=exp.paren(rank), expression=exp.Null()))),
+        order=exp.Order(expressions=[exp.Ordered(this=rank, desc=down, nulls_first=not down)]),
+        limit=exp.Limit(expression=exp.Literal.number(asof.k)),
+    )
+    alias = exp.TableAlias(this=exp.to_identifier(item.name, quoted=True))
+    lateral = exp.Lateral(this=exp.Subquery(this=inner), alias=alias)
+    side = "LEFT" if step.how == "left" else None
+    step.join = exp.Join(this=lateral, side=side, on=exp.true())
+    step.asof, step.ours = None, False

@@ -17,6 +17,7 @@ from thetajoin.batch.dtypes import mark_of
 from thetajoin.batch.tables import to_batch
 from thetajoin.dispatch import more_pairs_than, run_call
 from thetajoin.engine.machine import Size, check_room
+from thetajoin.engine.rows import take_in
 from thetajoin.engine.spec import JoinSpec
 from thetajoin.errors import ConditionError, OptionError, ThetaJoinError, enough_memory
 from thetajoin.predicate.bind import MOST_LEVELS, TOO_DEEP, Binder
@@ -26,8 +27,7 @@ from thetajoin.predicate.nodes import Expr
 from thetajoin.predicate.parse import Source, parse
 from thetajoin.predicate.render import backquote
 from thetajoin.predicate.types import BOOL, NULL, type_name
-from thetajoin.query.frames import At, at_of
-from thetajoin.query.tables import schema_of, select_columns, stream_options
+from thetajoin.query.frames import At, Key, at_of
 from thetajoin.query.text import keywords
 
 SMALLER = (
@@ -37,7 +37,7 @@ SMALLER = (
 # Rows of a result, and of inputs, that one thread is done with before others could be started.
 _FEW = 4096
 _SMALL = 1 << 18
-Key = tuple[int, str]  # a place in FROM, and the name of a column there
+Batches = Generator[pa.RecordBatch, None, None]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ class Relation:
 class Join:
     """A call of the API; its rows are found when they are asked for.
 
-    columns: what it gives out, by new names. settings: a job's, of joins of streams.
+    columns: what it gives out, by new names. offset, limit: which of its rows. settings: a job's,
+    of joins of streams.
     """
 
     left: Relation
@@ -83,6 +84,8 @@ class Join:
     spec: JoinSpec
     columns: dict[str, str]
     settings: Any = None
+    offset: int = 0
+    limit: int | None = None
 
     @property
     def is_spark(self) -> bool:
@@ -101,38 +104,38 @@ class Join:
 
     def table(self, copies: int = 1) -> Any:
         """All rows, as Arrow or a Spark DataFrame; an error if memory has no room for `copies`."""
-        if self.is_spark or self.totals:
-            return self._selected(self._called())
+        if self.is_spark:
+            return select_columns(self._called(), self.columns)
         schema, batches = self.open()
-        found = check_room(batches, SMALLER, copies=copies, too_large=self.too_large)
+        every = self.limit is None and self.spec.nearest is None and not self.totals
+
+        def too_large(most: float) -> Size | None:
+            tables = self.left.table, self.right.table
+            return more_pairs_than(*tables, self.spec, most) if every else None
+
+        found = check_room(batches, SMALLER, copies=copies, too_large=too_large)
         return pa.Table.from_batches(found, schema=schema)
 
-    def too_large(self, most: float) -> Size | None:
-        """How many rows there are, if that is more than `most` and easily told."""
-        if self.spec.nearest is not None:
-            return None
-        return more_pairs_than(self.left.table, self.right.table, self.spec, most)
-
-    def open(
-        self, most: int | None = None
-    ) -> tuple[pa.Schema, Generator[pa.RecordBatch, None, None]]:
-        """The columns, and the rows as they are found; `most` of them are taken, if known."""
+    def open(self, most: int | None = None) -> tuple[pa.Schema, Batches]:
+        """The columns, and the rows as they are found, `most` of them."""
+        room = min((n for n in (most, self.limit) if n is not None), default=None)
         found: Iterator[pa.RecordBatch]
         if self.totals:
             rows = to_batch(self._called(), "query's")
             schema, found = rows.schema, iter([rows])
         else:
             tables = self.left.table, self.right.table
-            few = most is not None and most <= _FEW
+            few = room is not None and self.offset + room <= _FEW
             small = sum(table.num_rows for table in tables) <= _SMALL
             options = {"threads": 1, "chunk_rows": _FEW} if few and small else {}
             with users_words(self.left, self.right):
                 schema, found = open_join(*tables, replace(self.spec, options=options))
-        shown = pa.schema([schema.field(old).with_name(new) for new, old in self.columns.items()])
+        fields = [(new, schema.field(old)) for new, old in self.columns.items()]
+        shown = pa.schema([pa.field(new, f.type, metadata=mark_of(f)) for new, f in fields])
 
-        def batches() -> Generator[pa.RecordBatch, None, None]:
+        def batches() -> Batches:
             with users_words(self.left, self.right):
-                for batch in found:
+                for batch in cut(found, self.offset, room):
                     arrays = [batch.column(old) for old in self.columns.values()]
                     yield pa.RecordBatch.from_arrays(arrays, schema=shown)
 
@@ -158,101 +161,36 @@ class Join:
         with enough_memory("join fewer rows at a time"), users_words(self.left, self.right):
             return run_call(*tables, spec)
 
-    def _selected(self, found: Any) -> Any:
-        if list(self.columns) == list(self.columns.values()) == list(schema_of(found).names):
-            return found
-        return select_columns(found, {old: new for new, old in self.columns.items()})
 
-
-@dataclass(frozen=True)
-class PlainRows:
-    """Columns of a join's rows, and how many of the rows: what takes no engine.
-
-    columns: of the join, by the names that they get.
-    """
-
-    join: Join
-    columns: dict[str, str]
-    offset: int = 0
-    limit: int | None = None
-
-    def table(self, copies: int = 1) -> Any:
-        """All rows, as Arrow or a Spark DataFrame; an error if memory has no room for `copies`."""
-        if self.join.is_spark:
-            shown = {old: new for new, old in self.columns.items()}
-            if len(shown) == len(self.columns):
-                return select_columns(self.join.table(), shown)
-            texts = [f"{backquote(o)} AS {backquote(n)}" for n, o in self.columns.items()]
-            return self.join.table().selectExpr(*texts)
-        schema, batches = self.open()
-
-        def large(most: float) -> Size | None:
-            every = self.limit is None and not self.join.totals
-            return self.join.too_large(most) if every else None
-
-        found = check_room(batches, SMALLER, copies=copies, too_large=large)
-        return pa.Table.from_batches(found, schema=schema)
-
-    def open(
-        self, most: int | None = None
-    ) -> tuple[pa.Schema, Generator[pa.RecordBatch, None, None]]:
-        """The columns, and the rows as they are found, `most` of them."""
-        room = min((n for n in (most, self.limit) if n is not None), default=None)
-        schema, found = self.join.open(None if room is None else self.offset + room)
-        fields = [schema.field(old).with_name(new) for new, old in self.columns.items()]
-        fields = [pa.field(field.name, field.type, metadata=mark_of(field)) for field in fields]
-        shown = pa.schema(fields)
-        batches = (
-            pa.RecordBatch.from_arrays(
-                [batch.column(old) for old in self.columns.values()], schema=shown
-            )
-            for batch in cut(found, self.offset, room)
-        )
-        return shown, batches
-
-
-def plain_rows(tree: exp.Expr, joins: Mapping[str, Join]) -> PlainRows | None:
-    """The rows that a query gives, if it does nothing but name columns of a join's."""
-    while isinstance(tree, exp.Subquery) and not tree.args.get("joins"):
-        tree = tree.this
+def plain_rows(tree: exp.Expr, joins: Mapping[str, Join]) -> Join | None:
+    """The join whose rows a query gives, if it does no more than name columns and count rows."""
     said = {key for key, value in tree.args.items() if value}
     if not isinstance(tree, exp.Select) or said - {"expressions", "from_", "limit", "offset"}:
         return None
-    start = tree.args["from_"].this if "from_" in said else None
-    if isinstance(start, exp.Table) and start.name in joins and not start.args.get("joins"):
-        join = joins[start.name]
-        below = PlainRows(join, {name: name for name in join.columns})
-    elif isinstance(start, exp.Subquery):
-        found = plain_rows(start, joins)
-        if found is None:
-            return None
-        below = found
-    else:
+    join = joins.get(tree.args["from_"].this.name) if "from_" in said else None
+    counts = read_counts(tree)
+    if join is None or counts is None or (join.is_spark and counts != (0, None)):
         return None
     columns = {}
     for item in tree.expressions:
         column = item.unalias()
-        if not isinstance(column, exp.Column) or column.name not in below.columns:
+        plain = isinstance(column, exp.Column) and len(column.parts) < 3
+        if not plain or column.name not in join.columns or item.alias_or_name in columns:
             return None
-        if len(column.parts) > 2 or not item.alias_or_name:
-            return None
-        columns[item.alias_or_name] = below.columns[column.name]
-    counts = []
+        columns[item.alias_or_name] = join.columns[column.name]
+    return replace(join, columns=columns, offset=counts[0], limit=counts[1])
+
+
+def read_counts(tree: exp.Expr) -> tuple[int, int | None] | None:
+    """A query's OFFSET and LIMIT, if they are written as numbers."""
+    counts: list[int | None] = []
     for key in ("offset", "limit"):
-        node = tree.args.get(key)
-        number = node.expression if node is not None else None
-        if number is not None and not (
-            isinstance(number, exp.Literal) and number.name.isdigit() and not number.is_string
-        ):
+        clause = tree.args.get(key)
+        number = clause.expression if clause is not None else None
+        if clause is not None and not (isinstance(number, exp.Literal) and number.name.isdigit()):
             return None
         counts.append(None if number is None else int(number.name))
-    offset, limit = counts[0] or 0, counts[1]
-    if len(columns) < len(tree.expressions):
-        return None
-    if below.limit is not None:
-        left = max(0, below.limit - offset)
-        limit = left if limit is None else min(limit, left)
-    return PlainRows(below.join, columns, below.offset + offset, limit)
+    return counts[0] or 0, counts[1]
 
 
 def cut(batches: Iterator[pa.RecordBatch], skip: int, room: int | None) -> Iterator[pa.RecordBatch]:
@@ -292,7 +230,7 @@ class _Binder(Binder):
                 parts = [name, *at.fields, *reversed(more)]
                 word = relation.words[at.item]
                 return column_of(word, relation.schema, parts, repr(word))
-        return super()._bind(node)
+        raise NotOursError(f"{at.name!r} is of neither side of the join")
 
     def refuse_syntax(self, node: exp.Expr) -> ConditionError:
         problem = super().refuse_syntax(node)
@@ -372,3 +310,34 @@ def users_words(left: Relation, right: Relation) -> Iterator[None]:
         # A position would be one in a text that the user has not seen.
         told = re.sub(r" at position \d+(?=: `)", "", told)
         raise type(error)(f"in the query: {told}") from error
+
+
+def is_streaming(table: Any) -> bool:
+    """Whether a table grows."""
+    return is_spark(table) and bool(table.isStreaming)
+
+
+def schema_of(table: Any) -> pa.Schema:
+    """A table's columns as Arrow has them."""
+    if is_spark(table):
+        from thetajoin.spark.stream import arrow_schema
+
+        return arrow_schema(table)
+    return take_in(table, "query's").schema
+
+
+def select_columns(table: Any, names: Mapping[str, str]) -> Any:
+    """The columns of a table by new names, each with the name that it has."""
+    if is_spark(table):
+        if list(names) == list(names.values()) == table.columns:
+            return table
+        return table.selectExpr(
+            *[f"{backquote(old)} AS {backquote(new)}" for new, old in names.items()]
+        )
+    return table.select(list(names.values())).rename_columns(list(names))
+
+
+def stream_options(settings: Any, *tables: Any) -> dict[str, Any]:
+    """The options of a join by which a job's settings reach it, if it is one of streams."""
+    given = settings is not None and any(map(is_streaming, tables))
+    return {"settings": settings} if given else {}

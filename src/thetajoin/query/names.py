@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from thetajoin.batch.files import format_of
 from thetajoin.errors import ConditionError, suggest
 from thetajoin.predicate.literals import parse_number
 from thetajoin.predicate.parse import Source
 from thetajoin.predicate.signatures import MismatchError
-from thetajoin.query.frames import At, Frame, Item, at_of, is_bare, is_star, renamed
-from thetajoin.query.tables import Tables, is_path, schema_of
+from thetajoin.query.frames import (
+    At,
+    Frame,
+    Item,
+    at_of,
+    conjuncts,
+    field_of,
+    is_bare,
+    is_closed,
+    is_star,
+    renamed,
+)
+from thetajoin.query.join import schema_of
 from thetajoin.query.text import MOST_DIGITS
+
+if TYPE_CHECKING:
+    from thetajoin.query.run import Tables
 
 MOST_ROWS = 2**31 - 1  # as in Spark, whose LIMIT and OFFSET are integers
 _GENERATORS = ("explode", "posexplode", "inline", "stack", "json_tuple", "unnest")
@@ -30,15 +45,14 @@ _CLAUSES = (
     "cluster",
     "distribute",
 )
-_MERGED = -1
 
 
 @dataclass
 class _Named:
-    """A query in WITH: its columns, and the outermost FROM that it names something of."""
+    """A query in WITH: its columns, and whether it names nothing that is around it."""
 
     columns: list[str] | None
-    reach: float
+    closed: bool = True
 
 
 class Resolver:
@@ -47,7 +61,6 @@ class Resolver:
     def __init__(self, source: Source, tables: Tables, stem: str) -> None:
         self.source, self.tables, self.stem = source, tables, stem
         self.frames: list[Frame] = []
-        self._reach = float("inf")  # the outermost FROM of which something was named
         self._unnamed = 0
 
     def query(
@@ -59,52 +72,41 @@ class Resolver:
             return self._select(node, outer, ctes)
         if isinstance(node, exp.Values):
             return self._values(node)
-        found: list[str] | None = None
-        if isinstance(node, exp.Subquery | exp.SetOperation):
-            found = self.query(node.this, outer, ctes)
-            node.meta["ctes"] = dict(ctes)
+        if not isinstance(node, exp.Subquery | exp.SetOperation):
+            return None
+        if isinstance(node.this, exp.Table):
+            self._table(node.this, ctes)
+            return None
+        found = self.query(node.this, outer, ctes)
         if isinstance(node, exp.SetOperation):
             self.query(node.expression, outer, ctes)
-        for table in [] if found is not None else node.find_all(exp.Table):
-            if table.find_ancestor(exp.Query) is node:
-                self._table(table, ctes)
         return found
 
-    def _with(self, node: exp.Expr, outer: Frame | None, ctes: dict[str, _Named]) -> dict[str, Any]:
+    def _with(
+        self, node: exp.Expr, outer: Frame | None, ctes: dict[str, _Named]
+    ) -> dict[str, _Named]:
         with_: Any = node.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
             given = [column.name for column in cte.args["alias"].args.get("columns") or ()]
-            own, name = ctes, cte.alias.lower()
-            if with_.args.get("recursive"):
-                first = cte.this.copy()
-                while isinstance(first, exp.SetOperation):
-                    first = first.this
-                at, reach = len(self.frames), self._reach
-                known = given or self.query(first, outer, ctes)
-                del self.frames[at:]
-                self._reach = reach
-                own = {**ctes, name: _Named(known, float("inf"))}
-            columns, reach = self._apart(cte.this, outer, own)
-            ctes = {**ctes, name: _Named(given or columns, reach)}
+            name, query, first = cte.alias.lower(), cte.this, len(self.frames)
+            if with_.args.get("recursive") and isinstance(query, exp.SetOperation):
+                columns = self.query(query.this, outer, ctes)
+                itself = _Named(given or columns, closed=False)
+                self.query(query.expression, outer, {**ctes, name: itself})
+            else:
+                columns = self.query(query, outer, ctes)
+            ctes = {
+                **ctes,
+                name: _Named(given or columns, is_closed(query, first)),
+            }
         return ctes
-
-    def _apart(
-        self, node: exp.Expr, outer: Frame | None, ctes: dict[str, _Named]
-    ) -> tuple[list[str] | None, float]:
-        """A query inside another: its columns, and the outermost FROM outside that it names."""
-        start, before = len(self.frames), self._reach
-        self._reach = float("inf")
-        columns = self.query(node, outer, ctes)
-        reach = self._reach if self._reach < start else float("inf")
-        self._reach = min(before, self._reach)
-        return columns, reach
 
     def _select(
         self, select: exp.Select, outer: Frame | None, ctes: dict[str, _Named]
     ) -> list[str] | None:
         frame = Frame(len(self.frames), select, outer)
         self.frames.append(frame)
-        select.meta["frame"], select.meta["ctes"] = frame.number, ctes
+        select.meta["frame"] = frame.number
         start = select.args.get("from_")
         nodes = [start.this] if start is not None else []
         if frame.joins and not nodes:
@@ -114,15 +116,11 @@ class Resolver:
             frame.items.append(self._item(node, frame, ctes))
         self._check_names(frame)
         for at, join in enumerate(frame.joins, 1):
-            item, frame.limit, frame.inside = frame.items[at], at + 1, at
+            frame.limit, frame.inside = at + 1, at
             if join.args.get("kind") in ("SEMI", "ANTI"):
                 right = join.args.get("side") == "RIGHT"
-                for one in frame.items[:at] if right else [item]:
-                    one.hidden_by = one.hidden_by if one.hidden else at
-                    one.hidden = one.hidden or (
-                        f"gives no columns: a {join.args['kind']} JOIN has those of the "
-                        f"{'table behind it' if right else 'tables before it'}"
-                    )
+                for one in frame.items[:at] if right else [frame.items[at]]:
+                    one.hidden_by = at if one.hidden_by < 0 else one.hidden_by
             self._merge(frame, join, at)
             for key in ("on", "match_condition"):
                 if join.args.get(key) is not None:
@@ -147,79 +145,63 @@ class Resolver:
         self._check_clauses(frame)
         return names
 
+    # What stands in FROM
+
     def _item(self, node: exp.Expr, frame: Frame, ctes: dict[str, _Named]) -> Item:
         """What stands in FROM."""
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
             return self._parenthesised(node, frame, ctes)
         alias = node.args.get("alias")
         given = [c.name for c in (alias.args.get("columns") or ())] if alias is not None else []
+        item, name, closed = Item(node, {}), node.alias, True
         columns: list[str] | None = None
-        reach, known = float("inf"), Item(node, {})
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-            columns = self._table(node, ctes, known)
-            odd = any(node.args.get(key) for key in ("pivots", "sample", "joins", "laterals"))
-            if odd:
-                known.closed, known.table = False, None
+            columns = self._table(node, ctes, None if given else item)
+            name = name or node.meta["called"]
+            if any(node.args.get(key) for key in ("pivots", "sample", "joins", "laterals")):
+                closed, item.table = False, None
                 columns = None if node.args.get("pivots") else columns
-            reach = ctes[node.name.lower()].reach if known.table is None and not odd else reach
-            self._reach = min(self._reach, reach)
         elif isinstance(node, exp.Subquery):
-            columns, reach = self._apart(node, frame, ctes)
+            columns = self.query(node, frame, ctes)
         elif isinstance(node, exp.Values):
             columns = self._values(node)
             self._inside(node, frame, ctes, "on")
         else:
-            known.closed = False
+            closed = False
             if isinstance(node.this, exp.Anonymous) and node.this.name.lower() == "range":
                 columns = given or ["id"]  # as Spark calls it
-                node.set(
-                    "alias",
-                    exp.TableAlias(
-                        this=exp.to_identifier(node.alias or "range"),
-                        columns=[exp.to_identifier(column) for column in columns],
-                    ),
-                )
+                called = exp.to_identifier(name or "range")
+                named = exp.TableAlias(this=called, columns=[exp.to_identifier(c) for c in columns])
+                node.set("alias", named)
             if isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):
-                columns, _ = self._apart(node.this, frame, ctes)
+                columns = self.query(node.this, frame, ctes)
             else:
-                for part in node.args.values():
+                for key, part in node.args.items():
                     for one in part if isinstance(part, list) else [part]:
-                        if isinstance(one, exp.Expr) and not isinstance(one, exp.TableAlias):
+                        if isinstance(one, exp.Expr) and key != "alias":
                             self._inside(one, frame, ctes, "on")
-        if reach < float("inf"):
-            known.closed = False
+        item.closed = closed and is_closed(node, frame.number + 1)
         columns = given or columns
-        name = node.alias or (known.name if known.names else "")
-        known.names = {
-            name.lower(): None if columns is None else {column: column for column in columns}
-        }
-        if given:
-            known.table = known.schema = None
-        return known
+        item.names = {name.lower(): None if columns is None else {c: c for c in columns}}
+        return item
 
     def _table(
-        self, node: exp.Table, ctes: dict[str, _Named], known: Item | None = None
+        self, node: exp.Table, ctes: dict[str, _Named], item: Item | None = None
     ) -> list[str] | None:
         """The columns of a table that is named."""
         if not isinstance(node.this, exp.Identifier):
             return None
         name = ".".join(part.name for part in node.parts)
-        called = PurePath(name).name.partition(".")[0] if is_path(name) else node.name
-        if len(node.parts) == 1 and name.lower() in ctes:
-            columns = ctes[name.lower()].columns
-            found = None if columns is None else list(columns)
-        else:
-            table = self.tables.name(name)
-            schema = schema_of(self.tables.of(table)[0])
-            found = list(schema.names)
-            if known is not None:
-                known.table, known.schema = table, schema
-        if known is not None:
-            known.names = {called.lower(): None}
-            if not node.alias:
-                quoted = exp.to_identifier(called, quoted=True)
-                node.meta["called"] = quoted
-        return found
+        node.meta["called"] = PurePath(name).name.partition(".")[0] if is_path(name) else node.name
+        named = ctes.get(name.lower()) if len(node.parts) == 1 else None
+        if named is not None:
+            node.meta["open"] = not named.closed
+            return None if named.columns is None else list(named.columns)
+        node.meta["given"] = table = self.tables.name(name)
+        schema = schema_of(self.tables.of(table)[0])
+        if item is not None:
+            item.table, item.schema = table, schema
+        return list(schema.names)
 
     def _parenthesised(self, node: exp.Subquery, frame: Frame, ctes: dict[str, _Named]) -> Item:
         """A join in parentheses, as the query that it is; its tables keep their names outside."""
@@ -230,51 +212,52 @@ class Resolver:
             joins=first.args.pop("joins", None) or [],
         )
         node.set("this", inner)
-        alias = node.alias
+        at, alias = len(self.frames), node.alias
+        if not alias:
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(self._made_up())))
+        columns = self.query(node, frame, ctes)
+        item = Item(node, {}, closed=is_closed(node, at))
         if alias:
-            columns, reach = self._apart(node, frame, ctes)
-            named = None if columns is None else {column: column for column in columns}
-            return Item(node, {alias.lower(): named}, closed=reach == float("inf"))
-        self._unnamed += 1
-        alias = f"{self.stem}_{self._unnamed}"
-        node.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
-        at = len(self.frames)
-        columns, reach = self._apart(node, frame, ctes)
-        below = self.frames[at]
-        frame.spelled = True
+            item.names = {alias.lower(): None if columns is None else {c: c for c in columns}}
+            return item
         if columns is None:
             raise self.source.error(
                 "a join in parentheses of what has unknown columns needs a name"
             )
-        names: dict[str, dict[str, str] | None] = {alias: {}}
-        outputs = iter(inner.expressions)
-        below.limit = len(below.items)
-        for _, name, own in below.visible():
-            shown: dict[str, str] = {}
-            for column in own or ():
-                new = f"{name}_{column}" if name else column
-                output = next(outputs)
-                output.replace(renamed(output.unalias().copy(), new))
-                shown[column] = new
-            names[name] = shown
-        every = [new for own in names.values() for new in (own or {}).values()]
-        names[alias] = {}
-        assert len(every) == len(inner.expressions)
-        return Item(node, names, closed=reach == float("inf"))
+        below, frame.spelled = self.frames[at], True
+        # What USING made goes by no table's name, all else by that of its own.
+        made: dict[str, str] = {}
+        outputs = []
+        for low, column in below.merged.items():
+            shown = next(n for i in below.items for n in i.columns or () if n.lower() == low)
+            made[shown] = f"{node.alias}_{shown}"
+            outputs.append(renamed(column.copy(), made[shown]))
+        item.names = {node.alias: made}
+        for place, name, own in below.visible():
+            item.names[name] = {shown: f"{name}_{shown}" for shown in own or ()}
+            outputs += [
+                renamed(below.column(At(below.number, place, real)), f"{name}_{shown}")
+                for shown, real in (own or {}).items()
+            ]
+        inner.set("expressions", outputs)
+        return item
+
+    def _made_up(self) -> str:
+        self._unnamed += 1
+        return f"{self.stem}_{self._unnamed}"
 
     def _values(self, node: exp.Values) -> list[str] | None:
         """The columns of VALUES, which Spark calls col1, col2 and so on."""
         alias = node.args.get("alias")
         if alias is not None and alias.args.get("columns"):
             return [column.name for column in alias.args["columns"]]
-        rows = node.expressions
-        if not rows:
+        if not node.expressions:
             return None
-        width = len(rows[0].expressions) if isinstance(rows[0], exp.Tuple) else 1
+        first = node.expressions[0]
+        width = len(first.expressions) if isinstance(first, exp.Tuple) else 1
         names = [f"col{at}" for at in range(1, width + 1)]
         if alias is None:
-            self._unnamed += 1
-            alias = exp.TableAlias(this=exp.to_identifier(f"{self.stem}_{self._unnamed}"))
+            alias = exp.TableAlias(this=exp.to_identifier(self._made_up()))
             node.set("alias", alias)
         alias.set("columns", [exp.to_identifier(name) for name in names])
         return names
@@ -284,99 +267,83 @@ class Resolver:
         known: dict[str, Item] = {}
         for item in frame.items:
             name, node = item.name, item.node
-            if not name:
-                self._unnamed += 1
-                name = f"{self.stem}_{self._unnamed}"
-                item.names = {name: item.columns}
-                node.set("alias", exp.TableAlias(this=exp.to_identifier(name)))
-            elif name in known:
-                same = item.table is not None and known[name].table == item.table
-                if not same or node.alias or known[name].node.alias:
-                    raise self.source.error(
-                        f"two tables are called {name!r}", hint="give one an alias"
-                    )
-                self._unnamed += 1
-                new = f"{name}_{self._unnamed}"
-                # Both go by the old name, so that naming a column by it is ambiguous.
-                item.names = {new: item.columns, name: item.columns}
-                node.set("alias", exp.TableAlias(this=exp.to_identifier(new, quoted=True)))
-                frame.spelled = True
+            if name and name not in known:
+                known[name] = item
                 continue
-            known[name] = item
+            same = name and item.table is not None and known[name].table == item.table
+            if name and (not same or node.alias or known[name].node.alias):
+                raise self.source.error(f"two tables are called {name!r}", hint="give one an alias")
+            new = f"{name}_{len(known)}" if name else self._made_up()
+            # Both go by the old name, so that naming a column by it is ambiguous.
+            item.names = {new: item.columns} | ({name: item.columns} if name else {})
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(new, quoted=True)))
 
     def _merge(self, frame: Frame, join: exp.Join, at: int) -> None:
-        """Say what columns mean that USING and NATURAL make one of several."""
+        """Write USING and NATURAL as ON, and say what the columns are that they make of several."""
         item, asof = frame.items[at], join.args.get("method") == "ASOF"
         using = list(join.args.get("using") or ())
         natural = join.args.get("method") == "NATURAL"
-        before: dict[str, list[At]] = {}
-        frame.limit = at
+        if not using and not natural:
+            return
+        if any(i.columns is None for i in frame.items[: at + 1]):
+            item.names = dict.fromkeys(item.names)  # whose a name is, only the engine knows
+            return
+        before: dict[str, dict[At, None]] = {}
         for place, _, columns in frame.visible():
             for shown, real in (columns or {}).items():
-                found = At(frame.number, place, real)
-                places = before.setdefault(shown.lower(), [])
-                if found not in places and shown.lower() not in frame.items[place].merged:
-                    places.append(found)
-        frame.limit = at + 1
-        if item.columns is None or any(i.columns is None for i in frame.items[:at]):
-            if using or natural:
-                item.names = dict.fromkeys(item.names)  # whose a name is, only the engine knows
-            return
-        own = {name.lower(): real for name, real in item.columns.items()}
+                if place < at and frame.is_bare(place, columns, shown):
+                    before.setdefault(shown.lower(), {})[At(frame.number, place, real)] = None
+        own = {name.lower(): real for name, real in (item.columns or {}).items()}
         if natural:
-            shared = [name for name in item.columns if name.lower() in before]
-            using = [exp.to_identifier(name) for name in shared]
+            using = [
+                exp.to_identifier(name) for name in item.columns or () if name.lower() in before
+            ]
         conditions = []
-        for part, part_ in enumerate(using, 1):
-            name, low = part_.name, part_.name.lower()
+        for part in using:
+            low, side = part.name.lower(), join.args.get("side")
             left = frame.merged.get(low)
-            if left is None:
-                left = self._one(frame, part_, before.get(low, []), item, asof=asof)
-            if low not in own:
-                if asof:
-                    known = suggest(name, list(item.columns))
-                    raise self.source.error(f"unknown column {name!r}", part_, known)
-                raise self._not_using(name, repr(item.name))
+            if left is None or low not in own:
+                self._check_using(part, list(before.get(low, ())), before, item, asof=asof)
+                left = frame.column(next(iter(before[low])))
             right = frame.column(At(frame.number, at, own[low]))
-            nearest_ = asof and part == len(using) and join.args.get("match_condition") is None
+            nearest_ = asof and part is using[-1] and join.args.get("match_condition") is None
             kind = exp.GTE if nearest_ else exp.EQ
             conditions.append(kind(this=left.copy(), expression=right))
-            side = join.args.get("side")
-            frame.merged[low] = left
-            if side == "RIGHT" and not asof:
-                frame.merged[low] = right
-            elif side == "FULL" or (asof and side == "RIGHT"):
+            frame.merged[low] = right if side == "RIGHT" and not asof else left
+            if side == "FULL" or (asof and side == "RIGHT"):
                 both = [left.copy(), right.copy()]
                 frame.merged[low] = exp.Anonymous(this="coalesce", expressions=both)
             item.merged.add(low)
-        if conditions:
-            join.meta["using"] = conditions
+        join.set("on", exp.and_(*conditions, *conjuncts(join.args.get("on")), copy=False))
+        join.set("using", None)
+        join.set("method", None if natural else join.args.get("method"))
 
-    def _one(
-        self, frame: Frame, part: exp.Expr, found: list[At], item: Item, *, asof: bool
-    ) -> exp.Expr:
-        name = part.name
-        if not found and asof:
-            if item.columns is not None and _match(item.columns, name):
-                problem = f"{item.name!r} is the table that is joined"
-                hint = "USING names columns that those before it have, too"
-                raise self.source.error(problem, part, hint)
-            known = [n for _, _, columns in frame.visible() for n in columns or ()]
-            raise self.source.error(f"unknown column {name!r}", part, suggest(name, known))
-        if not found:
-            raise self._not_using(name, "the tables before it")
+    def _check_using(
+        self, part: exp.Expr, found: list[At], before: Any, item: Item, *, asof: bool
+    ) -> None:
+        """Refuse a column of USING that is not on both sides once."""
+        name, own = part.name, list(item.columns or ())
+        here = name.lower() in map(str.lower, own)
+        if len(found) == 1 and here:
+            return
         if len(found) > 1:
             raise self.source.error_at(
                 rf"\busing\s*\([^)]*\b{name}\b|\bnatural\b.*?\bjoin\b",
                 f"column {name!r} is ambiguous: several tables before {item.name!r} have it",
                 "write ON a.k = b.k",
             )
-        return frame.column(found[0])
+        if not asof:
+            where = repr(item.name) if found else "the tables before it"
+            problem = f"USING names {name!r}, which is not in {where}"
+            raise self.source.error_at(rf"\busing\s*\([^)]*\b{name}\b", problem)
+        if here:
+            problem = f"{item.name!r} is the table that is joined"
+            hint = "USING names columns that those before it have, too"
+            raise self.source.error(problem, part, hint)
+        known = own if found else list(before)
+        raise self.source.error(f"unknown column {name!r}", part, suggest(name, known))
 
-    def _not_using(self, name: str, where: str) -> ConditionError:
-        return self.source.error_at(
-            rf"\busing\s*\([^)]*\b{name}\b", f"USING names {name!r}, which is not in {where}"
-        )
+    # Outputs
 
     def _spell(self, frame: Frame) -> None:
         """Write `*` out where several tables stand in FROM, so that each column has a name."""
@@ -394,8 +361,7 @@ class Resolver:
 
     def _starred(self, frame: Frame, item: exp.Expr) -> list[exp.Expr]:
         wanted = item.table.lower() if isinstance(item, exp.Column) else None
-        named = {name for _, name, _ in frame.visible()}
-        if wanted is not None and wanted not in named:
+        if wanted is not None and wanted not in {name for _, name, _ in frame.visible()}:
             raise self.source.error(f"unknown table {wanted!r} in the query", item)
         star = item.this if isinstance(item, exp.Column) else item
         without = {part.name.lower() for part in star.args.get("except_") or ()}
@@ -411,52 +377,47 @@ class Resolver:
             seen.add(place)
             for shown, real in (columns or {}).items():
                 low = shown.lower()
-                if low in without or (wanted is None and low in frame.items[place].merged):
+                if low in without or (wanted is None and not frame.is_bare(place, columns, shown)):
                     continue
                 output: exp.Expr = frame.column(At(frame.number, place, real))
                 if wanted is None and low in frame.merged:
-                    output = exp.Column(this=exp.to_identifier(shown, quoted=True))
-                    output.meta["at"] = At(frame.number, _MERGED, low)
+                    output = frame.merged[low].copy()
                 output = instead[low].copy() if low in instead else output
                 found.append(renamed(output, other.get(low, shown)))
         return found
 
     def _name(self, frame: Frame) -> list[str] | None:
-        """Give each output a name that no other has."""
-        names: list[str] | None = []
-        taken: set[str] = set()
-        for at, item in enumerate(frame.select.expressions):
+        """Give each output a name that no other has; the names, if all are known."""
+        names: list[str] = []
+        known, outputs = True, frame.select.expressions
+        for at, item in enumerate(outputs):
+            inner = item.unalias()
             if is_star(item):
                 columns = frame.items[0].columns if len(frame.items) == 1 else None
                 plain = not any((item.find(exp.Star) or item).args.values())
                 inside = isinstance(item, exp.Column) and item.table.lower() not in {
                     name for _, name, _ in frame.visible()
                 }
-                if columns is None or names is None or not plain or inside:
-                    names = None
-                else:
-                    names += columns
-                    taken |= {name.lower() for name in columns}
+                known = known and columns is not None and plain and not inside
+                names += columns or ()
                 continue
-            inner = item.unalias()
-            generator = (
-                isinstance(inner, exp.Anonymous)
-                and inner.name.lower().removesuffix("_outer") in _GENERATORS
-            )
-            if generator or isinstance(item, exp.Aliases):
-                names = None
+            generator = isinstance(inner, exp.Anonymous) and inner.name.lower()
+            if isinstance(item, exp.Aliases) or (
+                generator and generator.removesuffix("_outer") in _GENERATORS
+            ):
+                known = False
                 continue
             name = item.alias or inner.output_name or inner.sql(dialect="spark")
-            new = name
+            taken, new = {other.lower() for other in names}, name
             while new.lower() in taken:
                 new += "_right"
-            taken.add(new.lower())
             if not item.alias or new != name:
-                frame.select.expressions[at] = renamed(inner, new)
-                frame.select.expressions[at].parent = frame.select
-            if names is not None:
-                names.append(new)
-        return names
+                outputs[at] = renamed(inner, new)
+                outputs[at].parent = frame.select
+            names.append(new)
+        return names if known else None
+
+    # Columns
 
     def _inside(self, tree: exp.Expr, frame: Frame, ctes: dict[str, _Named], clause: str) -> None:
         """Look through an expression, and queries in it."""
@@ -499,26 +460,30 @@ class Resolver:
 
     def _resolve(self, node: exp.Column, frame: Frame, clause: str) -> None:
         parts = [part.name for part in node.parts]
+        first, alone = parts[0].lower(), len(parts) == 1
         around = node.find_ancestor(exp.Lambda)
         while around is not None:
-            if parts[0].lower() in {p.name.lower() for p in around.expressions}:
+            if first in {p.name.lower() for p in around.expressions}:
+                node.meta["seen"] = len(self.frames)
                 return
             around = around.find_ancestor(exp.Lambda)
         at: Frame | None = frame
         while at is not None:
-            shown = len(parts) == 1 and parts[0].lower() in at.shown and clause != "on"
+            shown = alone and first in at.shown and clause != "on"
             if shown and clause in ("order", "sort"):
+                node.meta["seen"] = at.number
+                return
+            if first in at.merged and first not in {name for _, name, _ in at.visible()}:
+                made = field_of(at.merged[first].copy(), parts[1:])
+                output = isinstance(node.parent, exp.Select)
+                node.replace(renamed(made, parts[-1]) if output else made)
                 return
             found = self._find(at, parts, node)
             if found is not None:
                 node.meta["at"] = found
-                self._reach = min(self._reach, at.number)
                 return
-            if shown:
-                node.meta["shown"] = at.number
-                return
-            if any(columns is None for _, _, columns in at.visible()):
-                self._reach = min(self._reach, at.number)
+            if shown or any(columns is None for _, _, columns in at.visible()):
+                node.meta.update(seen=at.number, shown=shown)
                 return
             at, clause = at.outer, "outer"
         if not is_bare(node):
@@ -544,12 +509,10 @@ class Resolver:
                     f"unknown column {parts[1]!r}", node, suggest(parts[1], known)
                 )
             return found[0] if found else None
-        if first in frame.merged:
-            return At(frame.number, _MERGED, first, tuple(parts[1:]))
         owners: dict[tuple[int, str], str] = {}
         for place, name, columns in frame.visible():
             real = None if columns is None else _match(columns, parts[0])
-            if real is not None and columns is not None:
+            if real is not None and columns is not None and not frame.is_made(place, columns, real):
                 owners.setdefault((place, columns[real]), name)
         if len(owners) > 1:
             hint = " or ".join(f"{name}.{parts[0]}" for name in owners.values())
@@ -562,12 +525,16 @@ class Resolver:
         first = parts[0].lower()
         visible = list(frame.visible())
         for at, item in enumerate(frame.items):
-            if first in item.names and len(parts) > 1:
-                late = at >= frame.limit and not item.hidden
-                why = "is joined later: its columns are not there" if late else item.hidden
-                return self.source.error(f"{parts[0]!r} {why}", node)
-            if item.hidden and item.columns and _match(item.columns, parts[0]):
-                return self.source.error(f"{item.name!r} {item.hidden}", node)
+            meant = len(parts) > 1 and first in item.names
+            if item.hidden_by >= 0 and (meant or _match(item.columns or {}, parts[0])):
+                join = frame.joins[item.hidden_by - 1]
+                where = "tables before it" if at == item.hidden_by else "table behind it"
+                why = f"gives no columns: a {join.args['kind']} JOIN has those of the {where}"
+                called = parts[0] if meant else item.name
+                return self.source.error(f"{called!r} {why}", node)
+            if meant and at >= frame.limit:
+                problem = f"{parts[0]!r} is joined later: its columns are not there"
+                return self.source.error(problem, node)
         if len(parts) > 1:
             known = [name for _, name, _ in visible if not name.startswith(self.stem)]
             return self.source.error(
@@ -588,8 +555,13 @@ class Resolver:
             problem = f"HAVING without groups: {having.this.sql(dialect='spark')}"
             raise self.source.error_at(r"\bhaving\b.*", problem, "use WHERE")
         distinct = select.args.get("distinct")
-        if distinct is not None and not distinct.args.get("on") and order is not None:
-            self._check_distinct(frame, order)
+        stars = any(map(is_star, select.expressions))
+        if distinct is not None and not distinct.args.get("on") and order is not None and not stars:
+            given = {at_of(c) for e in select.expressions for c in e.find_all(exp.Column)}
+            for item in order.expressions:
+                if not {at_of(c) for c in item.find_all(exp.Column)} <= given | {None}:
+                    problem = "ORDER BY of SELECT DISTINCT names something that is not selected"
+                    raise self.source.error(f"{problem}: {item.this.sql(dialect='spark')}")
         for key in ("limit", "offset"):
             clause = select.args.get(key)
             rows = clause.expression if clause is not None else None
@@ -597,17 +569,6 @@ class Resolver:
             if len(digits) > MOST_DIGITS or int(digits or 0) > MOST_ROWS:
                 problem = f"{key.upper()} is at most {MOST_ROWS}"
                 raise self.source.error_at(rf"\b{key}\b.*", problem)
-
-    def _check_distinct(self, frame: Frame, order: exp.Order) -> None:
-        given = {at_of(c) for e in frame.select.expressions for c in e.find_all(exp.Column)}
-        if any(is_star(item) for item in frame.select.expressions):
-            return
-        for item in order.expressions:
-            if any(
-                at_of(c) is not None and at_of(c) not in given for c in item.find_all(exp.Column)
-            ):
-                problem = "ORDER BY of SELECT DISTINCT names something that is not selected"
-                raise self.source.error(f"{problem}: {item.this.sql(dialect='spark')}")
 
     def _check_ordinal(self, item: exp.Expr, frame: Frame, clause: str) -> None:
         """Refuse a position that no output has."""
@@ -630,3 +591,12 @@ def _match(columns: dict[str, str], name: str) -> str | None:
         return name
     close = [other for other in columns if other.lower() == name.lower()]
     return close[0] if len(close) == 1 else None
+
+
+def is_path(name: str) -> bool:
+    """Whether a name in FROM can only be a file's: table names have no such characters.
+
+    >>> is_path("trades.parquet"), is_path("s3://bucket/*.csv"), is_path("trades")
+    (True, True, False)
+    """
+    return any(character in name for character in "/\\*") or format_of(name) is not None

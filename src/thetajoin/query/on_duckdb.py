@@ -6,10 +6,10 @@ import importlib.util
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -25,7 +25,7 @@ from thetajoin.errors import (
     one_line,
 )
 from thetajoin.predicate.parse import Source
-from thetajoin.query.join import SMALLER, Join
+from thetajoin.query.join import SMALLER, Batches, Join
 
 if TYPE_CHECKING:
     from sqlglot.dialects.dialect import Dialect
@@ -48,24 +48,6 @@ _CLOSED = {
     "allow_community_extensions": "false",
     "allow_unsigned_extensions": "false",
 }
-
-
-class Engine(Protocol):
-    """What runs SQL over tables and joins that it is given by name."""
-
-    def add(self, name: str, rows: Any) -> None:
-        """Let queries name a table, or the rows of a `Join`."""
-
-    def table(self, tree: exp.Query, copies: int = 1, /) -> Any:
-        """A query's whole result, as Arrow or a Spark DataFrame.
-
-        copies: how often it will be in this process' memory.
-        """
-
-    def open(
-        self, tree: exp.Query, most: int | None = None
-    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """A query's columns, and its rows as they are found, `most` of them: not on Spark."""
 
 
 def check_installed(source: Source) -> None:
@@ -105,29 +87,33 @@ class DuckDB:
     def __init__(self, source: Source, stem: str, *, few: bool = False) -> None:
         self._source, self._stem = source, stem
         self._streams: list[Stream] = []
-        self._waiting: dict[str, Any] = {}
+        self._rows: dict[str, Any] = {}
+        self._handed: dict[str, bool] = {}  # by name, whether DuckDB has numbers for some columns
         self._threads = 1 if few else available_cores()
         self._con: Any = None
 
     def add(self, name: str, rows: Any) -> None:
         """Let queries name a table, or the rows of a `Join`."""
-        self._waiting[name] = rows
+        self._rows[name] = rows
 
-    def _register(self, text: str, carried: dict[str, Carried]) -> None:
-        """Hand over what a query names, as far as that has not been done."""
-        for name in [name for name in self._waiting if re.search(rf"\b{name}\b", text)]:
-            rows = self._waiting.pop(name)
+    def _register(self, text: str, start: str, foreign: dict[str, Carried]) -> None:
+        """Hand over what a query names, as far as that has not been done.
+
+        start: the table that the `foreign` columns are of.
+        """
+        for name in [name for name in self._rows if re.search(rf"\b{name}\b", text)]:
+            rows, carried = self._rows[name], foreign if name == start else {}
+            if not carried and self._handed.get(name) is False:
+                continue
+            self._handed[name] = bool(carried)
             if isinstance(rows, Join) and not rows.totals:
                 rows = Stream(rows, carried)
                 self._streams.append(rows)
             else:
                 rows = rows.table() if isinstance(rows, Join) else rows
-                for column, one in carried.items():
-                    numbers = one.add(rows.column(column))
-                    rows = rows.set_column(rows.schema.names.index(column), column, numbers)
                 # In pieces, so that threads can share them.
-                rows = rows.cast(_taken(rows.schema))
-                rows = pa.Table.from_batches(rows.to_batches(_BATCH_ROWS), rows.schema)
+                pieces, schema = rows.to_batches(_BATCH_ROWS), _taken(rows.schema, carried)
+                rows = pa.Table.from_batches(_in_types(schema, pieces, carried), schema)
             with self._plain_errors():
                 self._con.register(name, rows)
 
@@ -138,63 +124,56 @@ class DuckDB:
         advice = _UNSORTED if sorted_ else SMALLER
         return pa.Table.from_batches(check_room(batches, advice, copies=copies), schema=schema)
 
-    def open(
-        self, tree: exp.Query, most: int | None = None
-    ) -> tuple[pa.Schema, Generator[pa.RecordBatch, None, None]]:
+    def open(self, tree: exp.Query, most: int | None = None) -> tuple[pa.Schema, Batches]:
         """A query's columns, and its rows as they are found, `most` of them."""
         if self._con is None:
             self._con = connect(self._threads)
         text = to_duckdb(tree)
-        carried = self._carried(tree)
-        self._register(text, carried)
+        start, carried = self._carried(tree)
+        self._register(text, start, carried)
         with self._plain_errors():
             found = self._con.sql(text)
             found = found if most is None else found.limit(most)
-            wide = _wide(found)
+            types = list(map(str, found.types))
             reader = found.to_arrow_reader(_BATCH_ROWS)
-        narrow = _narrow(reader.schema, wide)
-        back = {
-            at: carried[item.unalias().name]
-            for at, item in enumerate(tree.selects)
-            if carried and item.unalias().name in carried
-        }
-        schema = narrow
-        for at, one in back.items():
-            schema = schema.set(at, one.field.with_name(schema.field(at).name))
+        schema, back = reader.schema, {}
+        for at, item in enumerate(tree.selects if carried else ()):
+            if item.unalias().name in carried:
+                back[at] = carried[item.unalias().name]
+                schema = schema.set(at, back[at].field.with_name(schema.field(at).name))
+        for at, type_ in enumerate(types):
+            if type_ == "HUGEINT":  # sums of integers, which Spark has in 64 bits
+                schema = schema.set(at, schema.field(at).with_type(pa.int64()))
 
-        def batches() -> Generator[pa.RecordBatch, None, None]:
+        def batches() -> Batches:
             with self._plain_errors():
                 for batch in reader:
-                    rows = batch.cast(narrow) if wide else batch
-                    if back:
-                        arrays = [
-                            back[at].values(array) if at in back else array
-                            for at, array in enumerate(rows.columns)
-                        ]
-                        rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
-                    yield rows
+                    arrays = [
+                        back[at].values(array) if at in back else array.cast(field.type)
+                        for at, (array, field) in enumerate(zip(batch.columns, schema, strict=True))
+                    ]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
         return schema, batches()
 
-    def _carried(self, tree: exp.Query) -> dict[str, Carried]:
-        """Columns that a query does nothing with but give out, of types that DuckDB has not."""
+    def _carried(self, tree: exp.Query) -> tuple[str, dict[str, Carried]]:
+        """Columns that a query does nothing with but give out, of types that DuckDB has not.
+
+        And the table that they are of.
+        """
         said = {key for key, value in tree.args.items() if value}
         plain = {"expressions", "from_", "where", "order", "limit", "offset", "qualify"}
-        start = tree.args["from_"].this if "from_" in said else None
-        if said - plain or not isinstance(start, exp.Table) or start.name not in self._waiting:
-            return {}
-        rows = self._waiting[start.name]
-        schema = rows.schema
+        start = tree.args["from_"].this.name if "from_" in said else ""
+        if said - plain or start not in self._rows:
+            return "", {}
+        foreign = {field.name: field for field in self._rows[start].schema if is_foreign(field)}
         named = Counter(column.name for column in tree.find_all(exp.Column))
         outputs = [item.unalias() for item in tree.selects]
         shown = Counter(
             one.name for one in outputs if isinstance(one, exp.Column) and len(one.parts) < 3
         )
-        return {
-            name: Carried(schema.field(name))
-            for name, times in shown.items()
-            if times == named[name] and name in schema.names and _is_foreign(schema.field(name))
-        }
+        kept = [name for name, times in shown.items() if times == named[name] and name in foreign]
+        return start, {name: Carried(foreign[name]) for name in kept}
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
@@ -263,10 +242,10 @@ class Carried:
         self._chunks: list[pa.Array] = []
         self._size = 0
 
-    def add(self, column: Any) -> pa.Array:
+    def add(self, values: pa.Array) -> pa.Array:
         """Keep more values, and give their numbers."""
-        self._chunks += column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        start, self._size = self._size, self._size + len(column)
+        self._chunks.append(values)
+        start, self._size = self._size, self._size + len(values)
         return pa.array(range(start, self._size), pa.int64())
 
     def values(self, numbers: pa.Array) -> pa.Array:
@@ -275,7 +254,7 @@ class Carried:
         return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
 
 
-def _is_foreign(field: pa.Field) -> bool:
+def is_foreign(field: pa.Field) -> bool:
     """Whether DuckDB would give a column back as another type."""
     type_ = field.type
     if isinstance(type_, pa.DictionaryType):
@@ -292,10 +271,7 @@ class Stream:
 
     def __init__(self, join: Join, carried: dict[str, Carried]) -> None:
         self._join, self._carried = join, carried
-        schema = join.schema
-        for name in carried:
-            schema = schema.set(schema.names.index(name), pa.field(name, pa.int64()))
-        self._schema = _taken(schema)
+        self._schema = _taken(join.schema, carried)
         self.failure: BaseException | None = None
 
     def __arrow_c_schema__(self) -> Any:
@@ -307,12 +283,7 @@ class Stream:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            for batch in self._join.open()[1]:
-                rows = batch
-                for name, one in self._carried.items():
-                    numbers = one.add(batch.column(name))
-                    rows = rows.set_column(rows.schema.names.index(name), name, numbers)
-                yield rows.cast(self._schema)
+            yield from _in_types(self._schema, self._join.open()[1], self._carried)
         except GeneratorExit:  # no more rows are wanted
             raise
         except BaseException as error:
@@ -381,29 +352,31 @@ def _read() -> type[Dialect]:
     return type("ThetaJoinRead", (Spark,), parts)
 
 
-def _taken(schema: pa.Schema) -> pa.Schema:
-    """The schema in types that DuckDB takes."""
+def _taken(schema: pa.Schema, carried: Mapping[str, Carried]) -> pa.Schema:
+    """The schema in types that DuckDB takes; columns that stay here are numbers there."""
     fields = []
     for field in schema:
         type_ = field.type
-        if pa.types.is_float16(type_):
+        if field.name in carried:
+            type_ = pa.int64()
+        elif pa.types.is_float16(type_):
             type_ = pa.float32()
         elif pa.types.is_duration(type_) or pa.types.is_decimal256(type_):
             raise SchemaError(
                 f"column {field.name!r} is {type_}, which DuckDB has no type for: "
                 "cast it, or leave it out of the table"
             )
-        fields.append(field.with_type(type_).remove_metadata())
+        fields.append(pa.field(field.name, type_))
     return pa.schema(fields)
 
 
-def _wide(found: Any) -> list[int]:
-    """Which columns are integers of 128 bits, as DuckDB's sums are."""
-    return [at for at, type_ in enumerate(found.types) if str(type_) == "HUGEINT"]
-
-
-def _narrow(schema: pa.Schema, wide: list[int]) -> pa.Schema:
-    """The schema with sums of integers as Spark has them."""
-    for at in wide:
-        schema = schema.set(at, schema.field(at).with_type(pa.int64()))
-    return schema
+def _in_types(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], carried: Mapping[str, Carried]
+) -> Iterator[pa.RecordBatch]:
+    """Rows as DuckDB takes them."""
+    for batch in batches:
+        arrays = [
+            carried[field.name].add(array) if field.name in carried else array.cast(field.type)
+            for array, field in zip(batch.columns, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

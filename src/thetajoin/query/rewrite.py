@@ -2,44 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from thetajoin.api import is_spark
 from thetajoin.errors import WindowError
-from thetajoin.query.chain import Chain
+from thetajoin.query.chain import Chain, read_step
 from thetajoin.query.frames import (
+    COMPARED,
     Frame,
-    Item,
+    Step,
     at_of,
     columns_of,
     conjuncts,
+    has_inequality,
     is_aggregate,
+    is_output,
     queries_in,
     shown_as,
     unparenthesised,
 )
 from thetajoin.query.join import Join
-from thetajoin.query.on_duckdb import Engine
-from thetajoin.query.steps import COMPARED, Step, has_inequality, read_step
-from thetajoin.query.tables import Tables
+from thetajoin.query.on_duckdb import DuckDB
 from thetajoin.query.text import Parsed
+
+if TYPE_CHECKING:
+    from thetajoin.query.on_spark import Spark
+    from thetajoin.query.run import Tables
 
 
 class Rewriter:
     """What takes the joins out of one query; trees are changed in place."""
 
     def __init__(
-        self, parsed: Parsed, tables: Tables, engine: Engine, window: Any, frames: list[Frame]
+        self,
+        parsed: Parsed,
+        tables: Tables,
+        engine: DuckDB | Spark,
+        window: Any,
+        frames: list[Frame],
     ) -> None:
         self.source, self.tables, self.engine = parsed.source, tables, engine
         self.clause, self.window, self.frames = parsed.window, window, frames
         self.joins: dict[str, Join] = {}
+        self.ctes: list[exp.CTE] = []
         self._stem = stem_of(parsed.source.text)
         self._numbers = 0
         self._given: dict[str, str] = {}
         self._mentioned = _mentioned(parsed.tree)
+
+    @property
+    def on_spark(self) -> bool:
+        """Whether Spark runs the query."""
+        return not isinstance(self.engine, DuckDB)
 
     @property
     def windowed(self) -> bool:
@@ -49,21 +65,22 @@ class Rewriter:
     def rewrite(self, tree: exp.Query) -> None:
         """Take all joins out of a query."""
         self._query(tree)
+        self.name_tables(tree)
         if self.windowed and not self.joins:
             raise WindowError("the query has a window and no join that it is for")
 
     def _query(self, node: exp.Expr) -> None:
+        before = list(self.ctes)
         with_ = node.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
             self._query(cte.this)
+            self.ctes.append(cte)
         if isinstance(node, exp.Select):
             self._select(self.frames[node.meta["frame"]])
-            return
-        for inner in queries_in(node):
-            self._query(inner)
-        for table in node.find_all(exp.Table):
-            if table.find_ancestor(exp.Query) is node:
-                self._name(table, set(node.meta.get("ctes", ())))
+        else:
+            for inner in queries_in(node):
+                self._query(inner)
+        self.ctes = before
 
     def _select(self, frame: Frame) -> None:
         select = frame.select
@@ -75,8 +92,7 @@ class Rewriter:
             self._query(inner)
         steps = [
             read_step(self.source, frame, at, windowed=self.windowed)
-            for at in range(1, len(frame.items))
-            if not isinstance(frame.items[at].node, exp.Lateral) or at <= len(frame.joins)
+            for at in range(1, len(frame.joins) + 1)
         ]
         if any(step.ours for step in steps):
             if self.windowed and self.joins:
@@ -85,41 +101,42 @@ class Rewriter:
                     "it is for: give the other one's result as a table"
                 )
             Chain(self, frame, steps).take_out()
-            return
-        if frame.spelled:
+        elif frame.spelled:
             for column in columns_of(select, frame):
                 at = at_of(column)
-                if at is not None and at.item >= 0:
+                if at is not None:
                     column.replace(shown_as(frame, at, {}))
-        for item in frame.items:
-            self.name_item(item, frame)
 
-    # What stands in FROM
+    def run(self, query: exp.Query) -> Any:
+        """The rows of a part of the query, which may name what is in WITH around it."""
+        known = {cte.alias.lower(): cte for cte in self.ctes}
+        if known:
+            withs = [cte.find_ancestor(exp.With) for cte in self.ctes]
+            recursive = any(one is not None and one.args.get("recursive") for one in withs)
+            ctes = [cte.copy() for cte in known.values()]
+            query.set("with_", exp.With(expressions=ctes, recursive=recursive))
+        self.name_tables(query)
+        return self.engine.table(query)
 
-    def name_item(self, item: Item, frame: Frame) -> None:
-        """Let what stands in FROM, and has no query in it, be called as the engine knows it."""
-        if isinstance(item.node, exp.Table) and isinstance(item.node.this, exp.Identifier):
-            self._name(item.node, set(frame.select.meta["ctes"]))
-
-    def _name(self, node: exp.Table, ctes: set[str]) -> None:
-        if (len(node.parts) == 1 and node.name.lower() in ctes) or node.name in self.joins:
-            return
-        if not isinstance(node.this, exp.Identifier) or node.name in self._given.values():
-            return
-        known = self.tables.name(".".join(part.name for part in node.parts))
-        if known not in self._given:
-            table = self.tables.of(known)[0]
-            if not is_spark(table) and self._mentioned is not None:
-                names = table.schema.names
-                kept = [name for name in names if name.lower() in self._mentioned]
-                table = table.select(kept or names[:1])
-            self._given[known] = self.add(table)
-        if not node.alias:
-            called = node.meta.get("called") or exp.to_identifier(node.name, quoted=True)
-            node.set("alias", exp.TableAlias(this=called))
-        node.set("this", exp.to_identifier(self._given[known]))
-        node.set("db", None)
-        node.set("catalog", None)
+    def name_tables(self, tree: exp.Expr) -> None:
+        """Let the tables in a query be called as the engine knows them."""
+        for node in tree.find_all(exp.Table):
+            known = node.meta.pop("given", None)
+            if known is None:
+                continue
+            if known not in self._given:
+                table = self.tables.of(known)[0]
+                if not is_spark(table) and self._mentioned is not None:
+                    names = table.schema.names
+                    kept = [name for name in names if name.lower() in self._mentioned]
+                    table = table.select(kept or names[:1])
+                self._given[known] = self.add(table)
+            if not node.alias:
+                called = exp.to_identifier(node.meta["called"], quoted=True)
+                node.set("alias", exp.TableAlias(this=called))
+            node.set("this", exp.to_identifier(self._given[known]))
+            node.set("db", None)
+            node.set("catalog", None)
 
     def add(self, rows: Any) -> str:
         """Give the engine rows under a new name."""
@@ -130,86 +147,50 @@ class Rewriter:
             self.joins[name] = rows
         return name
 
-    def ctes_around(self, select: exp.Expr) -> exp.With | None:
-        """All queries in WITH that a query may name, for one that is run apart."""
-        found: list[exp.CTE] = []
-        recursive = False
-        node: exp.Expr | None = select
-        while node is not None:
-            with_ = node.args.get("with_")
-            if with_ is not None:
-                recursive = recursive or bool(with_.args.get("recursive"))
-                found = [cte.copy() for cte in with_.expressions] + found
-            if isinstance(node.parent, exp.CTE):
-                around: Any = node.parent.parent
-                before = around.expressions[: around.expressions.index(node.parent)]
-                found = [cte.copy() for cte in before] + found
-                recursive = recursive or bool(around.args.get("recursive"))
-                node = around.parent.parent if around.parent is not None else None
-                continue
-            node = node.parent
-        named = {cte.alias.lower(): cte for cte in found}
-        return exp.With(expressions=list(named.values()), recursive=recursive) if named else None
-
     def _exists(self, frame: Frame) -> None:
         """Make semi and anti joins of [NOT] EXISTS where it compares with the tables outside."""
         select = frame.select
-        where = select.args.get("where")
-        if where is None or not frame.items or self.windowed or select.args.get("laterals"):
+        where, odd = select.args.get("where"), self.windowed or select.args.get("laterals")
+        if where is None or odd or not all(item.closed for item in frame.items):
             return
-        kept = []
-        for tree in conjuncts(where.this):
-            if not self._made_join(tree, frame):
-                kept.append(tree)
-        if len(kept) < len(conjuncts(where.this)):
+        trees = conjuncts(where.this)
+        kept = [tree for tree in trees if not self._made_join(tree, frame)]
+        if len(kept) < len(trees):
             select.set("where", exp.Where(this=exp.and_(*kept, copy=False)) if kept else None)
 
     def _made_join(self, tree: exp.Expr, frame: Frame) -> bool:
         exists = unparenthesised(tree.this) if isinstance(tree, exp.Not) else tree
         query = exists.this if isinstance(exists, exp.Exists) else None
-        if isinstance(query, exp.Subquery):
-            query = query.this
-        if not isinstance(query, exp.Select):
+        query = query.this if isinstance(query, exp.Subquery) else query
+        if not isinstance(query, exp.Select) or not query.args.get("where") or not frame.items:
             return False
-        inner = self.frames[query.meta["frame"]]
+        inner, place = self.frames[query.meta["frame"]], len(frame.items)
         said = {key for key, value in query.args.items() if value}
-        plain = all(
-            isinstance(e.unalias(), exp.Star | exp.Literal | exp.Column) for e in query.expressions
-        )
-        if said - {"expressions", "from_", "where", "kind"} or not plain or len(inner.items) != 1:
+        plain = (exp.Star, exp.Literal, exp.Column)
+        if (
+            said - {"expressions", "from_", "where", "kind"}
+            or not all(isinstance(e.unalias(), plain) for e in query.expressions)
+            or [item.closed for item in inner.items] != [True]
+        ):
             return False
-        (item,) = inner.items
-        where = query.args.get("where")
-        if where is None or not item.closed or not all(i.closed for i in frame.items):
-            return False
-        both = {frame.number, inner.number}
-        columns = [at_of(column) for column in where.find_all(exp.Column)]
-        if any(at is None or at.frame not in both or at.item < 0 for at in columns):
-            return False
-        place = len(frame.items)
-        on = where.this.copy()
+        on = query.args["where"].this.copy()
         for column in on.find_all(exp.Column):
             at = at_of(column)
-            if at is not None and at.frame == inner.number:
+            if at is None or at.frame not in (frame.number, inner.number):
+                return False
+            if at.frame == inner.number:
                 column.meta["at"] = at._replace(frame=frame.number, item=place)
+        (item,), kind = inner.items, "ANTI" if isinstance(tree, exp.Not) else "SEMI"
         frame.items.append(item)
-        kind = "ANTI" if isinstance(tree, exp.Not) else "SEMI"
-        if not has_inequality(
-            conjuncts(on), frame, Step(place, exp.Join(), kind.lower(), conjuncts(on))
-        ):
+        step = Step(place, exp.Join(), kind.lower(), conjuncts(on))
+        if not has_inequality(step.on, frame, step):
             frame.items.pop()
             return False
-        join = exp.Join(this=item.node, side="LEFT", kind=kind, on=on)
-        names = {name for one in frame.items[:-1] for name in one.names}
-        if item.name in names:
+        if item.name in {name for one in frame.items[:-1] for name in one.names}:
             self._numbers += 1
-            name = f"{self._stem}_{self._numbers}"
-            item.names = {name: item.columns}
-            join.this.set("alias", exp.TableAlias(this=exp.to_identifier(name)))
-        item.node, item.hidden, item.hidden_by = join.this, "is in EXISTS", place
-        select = frame.select
-        select.append("joins", join)
-        select.meta["ctes"] = {**query.meta["ctes"], **select.meta["ctes"]}
+            item.names = {f"{self._stem}_{self._numbers}": item.columns}
+            item.node.set("alias", exp.TableAlias(this=exp.to_identifier(item.name)))
+        frame.select.append("joins", exp.Join(this=item.node, side="LEFT", kind=kind, on=on))
         return True
 
     def _spell_aliases(self, frame: Frame) -> None:
@@ -217,7 +198,7 @@ class Rewriter:
         for _ in frame.shown:  # what stands for one may name another
             where = frame.select.args.get("where")
             for column in list(where.find_all(exp.Column)) if where is not None else ():
-                if column.meta.get("shown") == frame.number:
+                if is_output(column, frame):
                     output = frame.shown[column.name.lower()].unalias()
                     if not output.find(exp.Query, exp.Window):
                         column.replace(exp.paren(output.copy(), copy=False))
@@ -286,23 +267,17 @@ def _of_tuples(node: exp.Expr, left: exp.Tuple, right: exp.Tuple) -> exp.Expr:
 def _spell_groups(select: exp.Select) -> None:
     """Write an expression of GROUP BY the same way wherever it is named: a + b, and not b + a."""
     group = select.args.get("group")
-    groups = [g for g in (group.expressions if group is not None else ()) if g.find(exp.Binary)]
-    for one in groups:
-        wanted = _sorted_text(one)
-        for key in ("expressions", "having", "order", "qualify"):
-            clause = select.args.get(key)
-            for part in clause if isinstance(clause, list) else [clause] if clause else []:
-                for node in list(part.find_all(type(one))):
-                    if node.sql() != one.sql() and _sorted_text(node) == wanted:
-                        node.replace(one.copy())
-
-
-def _sorted_text(tree: exp.Expr) -> str:
-    def turned(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Add | exp.Mul | exp.EQ | exp.NEQ) and (
-            node.expression.sql() < node.this.sql()
-        ):
-            return type(node)(this=node.expression, expression=node.this)
-        return node
-
-    return tree.copy().unnest().transform(turned, copy=False).sql().lower()
+    turned = (exp.Add, exp.Mul, exp.EQ, exp.NEQ)
+    if group is None or not group.find(*turned):
+        return
+    for key in ("expressions", "group", "having", "order", "qualify"):
+        clause = select.args.get(key)
+        for part in clause if isinstance(clause, list) else [clause] if clause else []:
+            for node in list(part.find_all(*turned)):
+                # An interval stands behind what it is added to.
+                sides = sorted(
+                    (node.this, node.expression),
+                    key=lambda side: (isinstance(side, exp.Interval), side.sql().lower()),
+                )
+                node.set("this", sides[0])
+                node.set("expression", sides[1])

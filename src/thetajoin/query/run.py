@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -13,16 +16,19 @@ from sqlglot import exp
 from thetajoin.aggregate.columns import group_rows
 from thetajoin.api import is_spark
 from thetajoin.batch.dtypes import drop_marks, mark_of
-from thetajoin.batch.tables import contiguous, from_table
-from thetajoin.errors import OptionError, WindowError, enough_memory
+from thetajoin.batch.tables import contiguous, from_table, kind_of, to_batch
+from thetajoin.engine.rows import cast_for_storage, storage_schema
+from thetajoin.errors import OptionError, SchemaError, WindowError, enough_memory, suggest
 from thetajoin.predicate.parse import Source
 from thetajoin.query.frames import Frame, at_of, is_aggregate, is_star
-from thetajoin.query.join import SMALLER, Join, cut, plain_rows
-from thetajoin.query.names import Resolver
-from thetajoin.query.on_duckdb import DuckDB, Engine, check_installed
+from thetajoin.query.join import SMALLER, Join, cut, is_streaming, plain_rows, read_counts
+from thetajoin.query.names import Resolver, is_path
+from thetajoin.query.on_duckdb import DuckDB, check_installed, is_foreign
 from thetajoin.query.rewrite import Rewriter, stem_of
-from thetajoin.query.tables import Tables, is_streaming
 from thetajoin.query.text import Parsed, not_too_deep, parse_query
+
+if TYPE_CHECKING:
+    from thetajoin.query.on_spark import Spark
 
 # Functions of DuckDB's that read files or settings, take addresses, or run text as a query. Files
 # named in FROM are opened by us.
@@ -89,9 +95,12 @@ def compile_query(
 
 def _compile(parsed: Parsed, tables: Tables, window: Any) -> Query:
     source, tree, stem = parsed.source, parsed.tree, stem_of(parsed.source.text)
-    names = _given(tree)
-    frames = [tables.of(name)[0] for name in names if tables.is_spark(name)]
-    engine: Engine
+    resolver = Resolver(source, tables, stem)
+    resolver.query(tree)
+    nodes = tree.find_all(exp.Table, bfs=False)
+    given = [tables.of(node.meta["given"]) for node in nodes if "given" in node.meta]
+    frames = [table for table, _ in given if is_spark(table)]
+    engine: DuckDB | Spark
     if frames:
         from thetajoin.query.on_spark import Spark
 
@@ -101,13 +110,10 @@ def _compile(parsed: Parsed, tables: Tables, window: Any) -> Query:
         check_installed(source)
         said = {key for key, value in tree.args.items() if value}
         engine = DuckDB(source, stem, few="limit" in said and not said & {"order", "group"})
-    kind = tables.of(names[0])[1] if names else "arrow"
-    resolver = Resolver(source, tables, stem)
-    resolver.query(tree)
     fields = _fields(tree, resolver.frames)
     rewriter = Rewriter(parsed, tables, engine, window, resolver.frames)
     rewriter.rewrite(tree)
-    return Query(engine, tree, kind, fields, rewriter.joins)
+    return Query(engine, tree, given[0][1] if given else "arrow", fields, rewriter.joins)
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ class Query:
     fields: of the result's columns, where they are a table's own.
     """
 
-    engine: Engine
+    engine: DuckDB | Spark
     tree: exp.Query
     kind: Any
     fields: list[pa.Field | None]
@@ -136,29 +142,34 @@ class Query:
 
         copies: how often it will be in memory.
         """
-        plain = plain_rows(self.tree, self.joins)
-        cut_short = plain is not None and (plain.limit is not None or plain.offset > 0)
-        if plain is not None and not (plain.join.is_spark and cut_short):
-            return plain.table(copies)
-        if self._most_distinct is not None:
-            schema, batches = self._open(None)
+        if self.only_join is not None:
+            return self.only_join.table(copies)
+        if self._takes_distinct:
+            schema, batches = self.open()
             return pa.Table.from_batches(batches, schema=schema)
         table = self.engine.table(self.tree, copies)
-        if is_spark(table):
-            return table
-        schema = self._schema(table.schema)
-        return pa.Table.from_arrays(
-            [_as(column, field.type) for column, field in zip(table.columns, schema, strict=True)],
-            schema=schema,
-        )
+        return table if is_spark(table) else table.cast(self._schema(table.schema))
 
-    def open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The result's columns, and its rows as they are found: for tables in this process."""
-        return self._open(None)
+    def open(self, most: int | None = None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The columns, and the rows as they are found, `most` of them; not on Spark."""
+        if self.only_join is not None:
+            return self.only_join.open(most)
+        counts = read_counts(self.tree)
+        if self._takes_distinct and counts is not None:
+            tree = self.tree.copy()
+            for key in ("distinct", "limit", "offset"):
+                tree.set(key, None)
+            found, every = self.engine.open(tree)
+            offset, limit = counts
+            if limit is not None and not any(pa.types.is_nested(field.type) for field in found):
+                room = limit if most is None else min(most, limit)
+                return self._shown(found, cut(_distinct(every, found, offset + room), offset, room))
+            del every  # the connection has one result at a time
+        return self._shown(*self.engine.open(self.tree, most))
 
     def first(self, rows: int) -> pa.Table:
         """The first rows of the result, in Arrow: for tables in this process."""
-        schema, batches = self._open(rows)
+        schema, batches = self.open(rows)
         return pa.Table.from_batches(batches, schema=schema)
 
     def explain(self) -> Any:
@@ -170,77 +181,103 @@ class Query:
         (join,) = self.joins.values()
         return join.explain()
 
-    @property
+    @cached_property
     def only_join(self) -> Join | None:
         """The join that the query is, if it does nothing with its rows but name columns."""
-        plain = plain_rows(self.tree, self.joins)
-        return None if plain is None else plain.join
-
-    def _open(self, most: int | None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        plain = plain_rows(self.tree, self.joins)
-        if plain is not None:
-            return plain.open(most)
-        rows = self._most_distinct
-        if rows is not None:
-            tree = self.tree.copy()
-            for key in ("distinct", "limit", "offset"):
-                tree.set(key, None)
-            found, every = self.engine.open(tree)
-            if not any(pa.types.is_nested(field.type) for field in found):
-                kept = cut(_distinct(every, found, sum(rows)), *rows)
-                return self._shown(found, kept if most is None else cut(kept, 0, most))
-            del every  # the connection has one result at a time
-        return self._shown(*self.engine.open(self.tree, most))
-
-    def _shown(
-        self, found: pa.Schema, batches: Iterator[pa.RecordBatch]
-    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Rows with the types that a table's own columns have."""
-        schema = self._schema(found)
-        return schema, (
-            pa.RecordBatch.from_arrays(
-                [_as(c, field.type) for c, field in zip(batch.columns, schema, strict=True)],
-                schema=schema,
-            )
-            for batch in batches
-        )
+        return plain_rows(self.tree, self.joins)
 
     @property
-    def _most_distinct(self) -> tuple[int, int] | None:
-        """OFFSET and LIMIT of a plain SELECT DISTINCT of a join's rows in this process.
+    def _takes_distinct(self) -> bool:
+        """Whether this is a plain SELECT DISTINCT ... LIMIT of a join's rows in this process.
 
         An engine would look at all rows of the join before it gives out the first.
         """
         tree = self.tree
         said = {key for key, value in tree.args.items() if value}
         plain = {"expressions", "from_", "distinct", "limit", "offset", "where"}
-        if not isinstance(tree, exp.Select) or said - plain or not {"distinct", "limit"} <= said:
-            return None
-        start = tree.args["from_"].this if "from_" in said else None
-        if not isinstance(start, exp.Table) or start.name not in self.joins:
-            return None
-        if self.joins[start.name].is_spark or tree.args["distinct"].args.get("on"):
-            return None
-        if tree.find(exp.Window, exp.AggFunc) or any(map(is_aggregate, tree.find_all(exp.Func))):
-            return None
-        counts = [
-            tree.args[k].expression if tree.args.get(k) else None for k in ("offset", "limit")
-        ]
-        if not all(n is None or (isinstance(n, exp.Literal) and n.name.isdigit()) for n in counts):
-            return None
-        offset, limit = (0 if node is None else int(node.name) for node in counts)
-        return offset, limit
+        if not isinstance(tree, exp.Select) or said - plain or not said >= {"distinct", "limit"}:
+            return False
+        join = self.joins.get(tree.args["from_"].this.name) if "from_" in said else None
+        if join is None or join.is_spark or tree.args["distinct"].args.get("on"):
+            return False
+        if any(map(is_foreign, join.schema)):
+            return False
+        grouped = tree.find(exp.Window, exp.AggFunc) or any(map(is_aggregate, tree.walk()))
+        return not grouped and read_counts(tree) is not None
+
+    def _shown(
+        self, found: pa.Schema, batches: Iterator[pa.RecordBatch]
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        schema = self._schema(found)
+        return schema, (batch.cast(schema) for batch in batches)
 
     def _schema(self, found: pa.Schema) -> pa.Schema:
         """The result's columns: those that are a table's own in the type they have there."""
         known = self.fields if len(self.fields) == len(found) else [None] * len(found)
         fields = []
         for field, own in zip(found, known, strict=True):
-            type_ = field.type if own is None or not _fits(field.type, own.type) else own.type
-            fields.append(
-                pa.field(field.name, type_, metadata=None if own is None else mark_of(own))
-            )
+            type_, mark = field.type, None
+            if own is not None:
+                mark = mark_of(own)
+                with suppress(pa.ArrowException):
+                    type_ = pa.array([], type_).cast(own.type).type
+            fields.append(pa.field(field.name, type_, metadata=mark))
         return pa.schema(fields)
+
+
+class Tables:
+    """Tables by name, as they were given or as a part of the query has made them."""
+
+    def __init__(self, given: dict[str, Any], *, files: bool = True, settings: Any = None) -> None:
+        """`files`: whether a query may name some. settings: of the joins of streams among them."""
+        self._known, self._files, self.settings = dict(given), files, settings
+        self._read: dict[int, pa.Table] = {}
+
+    def of(self, name: str) -> tuple[Any, Any]:
+        """A table, in Arrow unless it is Spark's, and the kind that it was given as."""
+        known = self.name(name)
+        table = self._known[known]
+        if is_spark(table):
+            return table, None
+        # The same reader may be given under two names, and can be read once.
+        if id(table) not in self._read:
+            self._read[id(table)] = _read(table, known)
+        return self._read[id(table)], kind_of(table) or "arrow"
+
+    def name(self, name: str) -> str:
+        """The name that a table was given under: exactly, or but for case if that is clear.
+
+        What looks like a path, and is no table's name, is one: ``FROM 'trades/*.parquet'``.
+        """
+        if name in self._known:
+            return name
+        close = [known for known in self._known if known.lower() == name.lower()]
+        if len(close) == 1:
+            return close[0]
+        if not is_path(name):
+            known = suggest(name, self._known)
+            raise OptionError(f"the query names the table {name!r}, which was not given: {known}")
+        if not self._files:
+            raise OptionError(
+                f"the query names the file {name!r}, and files are switched off: it may name only "
+                f"the tables that are given ({', '.join(self._known) or 'none'})"
+            )
+        self._known[name] = name
+        return name
+
+    def is_spark(self, name: str) -> bool:
+        """Whether a table is Spark's; it is not read for that."""
+        return is_spark(self._known[self.name(name)])
+
+
+def _read(table: Any, name: str) -> pa.Table:
+    what = "query's" if table is name else repr(name)  # a path says itself what it is
+    batch = to_batch(table, what, as_kind=kind_of(table))
+    twins = [column for column, n in Counter(batch.schema.names).items() if n > 1]
+    if twins:
+        raise SchemaError(f"the table {name!r} has two columns {twins[0]!r}: rename one")
+    # WHERE, ORDER BY and DISTINCT pick rows, which Arrow cannot do in its view types.
+    return pa.table(cast_for_storage(batch, storage_schema(batch.schema)))
 
 
 def _distinct(
@@ -257,17 +294,6 @@ def _distinct(
     yield from kept.to_batches()
 
 
-def _given(tree: exp.Query) -> list[str]:
-    """The names of the tables that a query reads, in its order."""
-    made = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    found = []
-    for node in tree.find_all(exp.Table, bfs=False):
-        name = ".".join(part.name for part in node.parts)
-        if isinstance(node.this, exp.Identifier) and name.lower() not in made:
-            found.append(name)
-    return found
-
-
 def _fields(tree: exp.Expr, frames: list[Frame]) -> list[pa.Field | None]:
     """The fields of outputs that are columns of tables that were given."""
     if not isinstance(tree, exp.Select):
@@ -281,40 +307,9 @@ def _fields(tree: exp.Expr, frames: list[Frame]) -> list[pa.Field | None]:
             fields += list(frame.items[0].schema)
             continue
         at = at_of(item.unalias())
-        schema = None if at is None or at.item < 0 else frame.items[at.item].schema
-        own = schema is not None and at is not None and not at.fields
-        fields.append(schema.field(at.name) if own and schema is not None and at else None)
+        schema = None if at is None or at.fields else frame.items[at.item].schema
+        fields.append(schema.field(at.name) if at is not None and schema is not None else None)
     return fields
-
-
-def _fits(found: pa.DataType, own: pa.DataType) -> bool:
-    """Whether a type that an engine gives is the other one's, but for how Arrow keeps it."""
-    if found == own:
-        return False
-    if isinstance(own, pa.DictionaryType):
-        return _plain(found) == _plain(own.value_type)
-    if pa.types.is_timestamp(own) and pa.types.is_timestamp(found):
-        return (own.tz is None) == (found.tz is None)
-    return _plain(found) == _plain(own)
-
-
-def _plain(type_: pa.DataType) -> str:
-    """What a type holds, however wide or narrow."""
-    for what in ("string", "binary", "time", "decimal", "date"):
-        test = getattr(pa.types, f"is_{what}")
-        large = getattr(pa.types, f"is_large_{what}", None)
-        if test(type_) or (large is not None and large(type_)):
-            return what
-    return "binary" if pa.types.is_fixed_size_binary(type_) else str(type_)
-
-
-def _as(column: Any, type_: pa.DataType) -> Any:
-    """A column in the type that its table has it in."""
-    if column.type == type_:
-        return column
-    if isinstance(type_, pa.DictionaryType):
-        column = column.dictionary_encode()
-    return column.cast(type_)
 
 
 def _refuse_on_stream(source: Source, tree: exp.Expr, frames: list[Any]) -> None:

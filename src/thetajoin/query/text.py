@@ -54,12 +54,11 @@ class WindowClause:
 
 @dataclass(frozen=True)
 class Parsed:
-    """A query's tree, its window, and whether it was asked for online."""
+    """A query's tree and its window."""
 
     source: Source
     tree: Any
     window: WindowClause | None
-    online: bool
 
 
 def parse_query(query: str) -> Parsed:
@@ -94,7 +93,7 @@ def parse_query(query: str) -> Parsed:
     tree = _parse(source)
     for clause in nearest:
         _set_nearest(query, tree, clause)
-    return Parsed(source, tree, window, online is not None)
+    return Parsed(source, tree, window)
 
 
 def _parse(source: Source) -> Any:
