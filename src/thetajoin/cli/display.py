@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from thetajoin.jobs.progress import JoinProgress
 
 
-_NARROWEST = 8  # a column is cut down to so many letters before others are left out
+_NARROWEST = 8  # a column is cut down to this many letters before others are left out
 _DRAWN = 200  # rows
 _AROUND = 3  # letters that a column takes beside its text: a line, and a blank on either side
 BARS = "▁▂▃▄▅▆▇█"
