@@ -41,7 +41,7 @@ _WAYS = {
     3: "nodes of a binary tree over one key, a sweep in each",
 }
 # An estimate from samples is believed where it is this many times the room, or the room that many
-# times it, and comes of this many pairs: in samples of one table on both sides rows meet themselves.
+# times it, and rests on this many pairs: of one table on both sides, sampled rows meet themselves.
 SURE, ENOUGH_PAIRS = 2.0, 16 * SAMPLE_ROWS
 
 
