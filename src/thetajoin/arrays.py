@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-# From so many bytes on, arrays come from Arrow's pool, and from so many they are kept.
+# Arrays of at least this many bytes come from Arrow's pool; of at least this many, they are kept.
 LARGE_BYTES, KEPT_BYTES = 1 << 16, 1 << 20
 # Seconds that a block is kept for, and how much is kept at most.
 KEPT_S, MOST_KEPT = 10.0, 512 << 20
@@ -147,7 +147,7 @@ def fill(size: int, value: Any, dtype: Any) -> NDArray[Any]:
 
 
 def number_rows(size: int) -> NDArray[np.int32]:
-    """The positions of so many rows, from 0 on.
+    """The positions of this many rows, from 0 on.
 
     >>> number_rows(3).tolist()
     [0, 1, 2]

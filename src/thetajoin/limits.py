@@ -23,18 +23,18 @@ class Limits:
     """All thresholds.
 
     disjuncts: alternatives of a condition; more stay one filter over the pairs.
-    sorted_probes: from so many probes on, sorting them costs less than reading memory at random.
-    passed_over: a probe for so many stored rows is enough to pass over all of them once: to merge
+    sorted_probes: from this many probes on, sorting them costs less than reading memory at random.
+    passed_over: a probe for this many stored rows is enough to pass over all of them once: to merge
         with their keys rather than search, to make a table of equal ones.
     long_run: with more rows of an equal key than this on average, probes are sorted before they
         search among them.
-    looked_up: probes that look equality keys up in a table are taken about so many at a time.
+    looked_up: probes that look equality keys up in a table are taken about this many at a time.
     able_share: with more than this share of the rows able to match, all of them probe.
     smallest_class: segments with fewer rows are one size class and merge with each other.
     block_ns: nanoseconds to look at the extremes of 64 rows, for the choice of an emitter.
     large_result: bytes of a result from which on it is asked whether it will fit into memory.
     blob_bytes: rows travel between Spark's tasks, and lie in its state store, in blobs of at most
-        so many bytes. Spark has several copies of each in memory at once.
+        this many bytes. Spark has several copies of each in memory at once.
     segment_bytes: segments with more than this together are not merged, as a merge takes as much
         memory; a unit that builds its segments anew has no more than this outside of files.
     sample_bytes: what a task's sample may take on its way to the driver.

@@ -82,7 +82,7 @@ Positions = NDArray[np.int32]
 class PairTotals:
     """Adds up pairs of two sides' rows, a chunk at a time.
 
-    dense: up to so many groups that there may be, each has its place from the start.
+    dense: if there can be no more groups than this, each has its place from the start.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ from thetajoin.window.windows import CountWindow
 
 # Estimated cost in ns of listing a pair and adding it to its group, and of asking for one probe.
 PAIR_NS, ASK_NS = 40.0, 300.0
-# A table joined with itself under a count window comes in pieces of so many slides, if there are
+# A table joined with itself under a count window comes in pieces of this many slides, if there are
 # not too many of them.
 PIECE_SLIDES, MOST_PIECES = 4, 256
 

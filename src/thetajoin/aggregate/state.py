@@ -320,7 +320,7 @@ def _half_up(total: int, count: int) -> int:
 
 
 def to_decimal(value: int, scale: int) -> Decimal:
-    """An integer as a decimal of so many places."""
+    """An integer as a decimal with `scale` digits after the point."""
     digits = tuple(int(digit) for digit in str(abs(value)))
     return Decimal((int(value < 0), digits, -scale))
 

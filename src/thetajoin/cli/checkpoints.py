@@ -29,13 +29,6 @@ def require_spark() -> None:
         raise OptionError("a checkpoint needs Spark: pip install 'thetajoin[spark]'")
 
 
-def _start_spark() -> Any:
-    """A session that is only used to read and move state."""
-    from thetajoin.spark.session import local_session
-
-    return local_session()
-
-
 def _plan_job(path: Path, checkpoint: str) -> tuple[Any, list[UnitSpec]]:
     """A job's session and its joins, planned as if the job ran with a checkpoint; none runs."""
     from thetajoin.spark.stream import read_accepted
@@ -55,10 +48,11 @@ def inspect(path: str, *, as_json: bool) -> None:
     """Say what is in a checkpoint."""
     require_spark()
     from thetajoin.jobs.checkpoint import read_checkpoint, read_log
+    from thetajoin.spark.session import local_session
 
     read_log(path)  # what is no checkpoint is said before Spark starts
     with show_work("reading the state"):
-        found = read_checkpoint(_start_spark(), path)
+        found = read_checkpoint(local_session(), path)
     console = screen()
     told = _describe(found)
     if as_json:
@@ -142,10 +136,11 @@ def verify(path: str, job: Path | None) -> int:
     """Say whether a checkpoint can be gone on with, by a job if one is given; the exit code."""
     require_spark()
     from thetajoin.jobs.checkpoint import check_goes_on, find_faults, read_checkpoint, read_log
+    from thetajoin.spark.session import local_session
 
     read_log(path)
     with show_work("reading the state"):
-        session, specs = (_start_spark(), None) if job is None else _plan_job(job, path)
+        session, specs = (local_session(), None) if job is None else _plan_job(job, path)
         found = read_checkpoint(session, path)
         wrong = find_faults(session, found)
         try:
@@ -169,10 +164,11 @@ def migrate(old: str, new: str, job: Path | None, partitions: int | None) -> Non
     """Copy a checkpoint, changed."""
     require_spark()
     from thetajoin.jobs.checkpoint import migrate, read_log
+    from thetajoin.spark.session import local_session
 
     read_log(old)
     with show_work("copying the state"):
-        session, specs = (_start_spark(), None) if job is None else _plan_job(job, old)
+        session, specs = (local_session(), None) if job is None else _plan_job(job, old)
         done = migrate(session, old, new, partitions=partitions, specs=specs)
     for line in done.done:
         say(screen(), line)

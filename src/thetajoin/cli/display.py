@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from thetajoin.jobs.progress import JoinProgress
 
 
-_NARROWEST = 8  # a column is cut down to so many letters before others are left out
+_NARROWEST = 8  # a column is cut down to this many letters before others are left out
 _DRAWN = 200  # rows
 _AROUND = 3  # letters that a column takes beside its text: a line, and a blank on either side
 BARS = "▁▂▃▄▅▆▇█"
@@ -38,7 +38,10 @@ def show_rows(console: Console, table: pa.Table, footer: str = "") -> None:
     """
     dots = "..." if console.options.ascii_only else "…"
     names = [_spell(console, name) for name in table.schema.names]
-    columns = [[_spell(console, text) for text in _to_texts(column)] for column in table.columns]
+    columns = [
+        [_spell(console, "NULL" if value is None else str(value)) for value in values_of(column)]
+        for column in table.columns
+    ]
     wanted = [
         max(map(cell_len, (name, *texts))) for name, texts in zip(names, columns, strict=True)
     ]
@@ -123,10 +126,6 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     )
-
-
-def _to_texts(column: pa.ChunkedArray) -> list[str]:
-    return ["NULL" if value is None else str(value) for value in values_of(column)]
 
 
 @dataclass

@@ -207,7 +207,7 @@ def concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def rows_without_columns(rows: int) -> pa.RecordBatch:
-    """A batch of so many rows without columns."""
+    """A batch of some number of rows without columns."""
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["_"]).select([])
 
 

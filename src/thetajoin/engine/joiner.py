@@ -31,7 +31,7 @@ from thetajoin.predicate import Expr, evaluate
 Positions = NDArray[np.int32]
 # The most bytes, about, of an output batch that leaves this process whole.
 OUTPUT_BYTES = 32 << 20
-# With very many probes, a sample of so many says whether it pays to look which can match.
+# With very many probes, a sample of this many says whether it pays to look which can match.
 ABLE_SAMPLED = 512
 PairStream = Iterator[tuple[Positions, Positions]]
 

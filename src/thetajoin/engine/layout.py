@@ -57,7 +57,7 @@ Positions = NDArray[np.int32]
 # What an indicator says of a row: the places of these words, which are those of pandas.
 LEFT_ONLY, RIGHT_ONLY, BOTH = range(3)
 INDICATED = "left_only", "right_only", "both"
-# From so many rows on, our own loop gathers them faster than Arrow does.
+# From this many rows on, our own loop gathers them faster than Arrow does.
 WORTH_ROWS = 1 << 14
 _WIDTHS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 

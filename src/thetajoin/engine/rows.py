@@ -291,7 +291,7 @@ SHARED_ORDER = 4
 
 
 def cut_evenly(rows: int, pieces: int) -> list[tuple[int, int]]:
-    """Where about equal pieces of so many rows begin and end.
+    """Where each of some about equal pieces of the rows begins and ends.
 
     >>> cut_evenly(5, 2)
     [(0, 2), (2, 5)]

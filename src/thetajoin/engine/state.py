@@ -37,7 +37,7 @@ PARALLEL_SORT_ROWS = 100_000
 
 
 def mapper_of(join: CompiledJoin, rows: int) -> AbstractContextManager[Mapper]:
-    """Threads to sort the keys of so many rows with, if that is worth it."""
+    """Threads to sort the keys of some rows with, if there are enough to be worth it."""
     return use_threads(1 if rows < PARALLEL_SORT_ROWS else join.joiner.threads)
 
 

@@ -41,7 +41,7 @@ from thetajoin.paper_options import PO_JOIN
 # Neighbours of one size class that make a merge worth while.
 FANOUT = 3
 # A window's rows go into at least this many segments, so that expiry by whole segments keeps at
-# most one part in so many that has passed already.
+# most one part in this many that has passed already.
 SEGMENTS = 4
 # Row numbers inside a segment are int32.
 LARGEST = 1 << 30

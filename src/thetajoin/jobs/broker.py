@@ -125,7 +125,9 @@ class Broker:
         """Whether it runs; False if its ports are taken."""
         settings = self._write_settings()
         java = [str(find_java().program), "-Xmx512m", "-XX:+UseSerialGC"]
-        java += [f"-Dlog4j2.configurationFile={self._write_logging()}"]
+        logging = self.folder / "log4j2.xml"
+        logging.write_text(_LOGGING)
+        java += [f"-Dlog4j2.configurationFile={logging}"]
         java += ["-cp", os.pathsep.join(str(jar) for jar in jars)]
         if not (self.folder / "data" / "meta.properties").exists():
             # A name that begins with a dash would be taken for an option.
@@ -158,11 +160,6 @@ class Broker:
             time.sleep(0.1)
         self.stop()
         raise ThetaJoinError(f"Kafka did not start within {START_S} s (its log: {self._log})")
-
-    def _write_logging(self) -> Path:
-        file = self.folder / "log4j2.xml"
-        file.write_text(_LOGGING)
-        return file
 
     def _write_settings(self) -> Path:
         assert self.port is not None

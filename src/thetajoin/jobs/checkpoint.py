@@ -166,7 +166,8 @@ def _explain_unreadable(path: str, error: Exception) -> str:
     """Why a state cannot be read; of a copy, what to do about it."""
     root = filesystem(path)[1]
     for _, _, metadata in read_metadata(path):
-        for named in schema_files(metadata):
+        stores = metadata.get("stateStoreInfo", [])
+        for named in (name for store in stores for name in store.get("stateSchemaFilePaths", [])):
             if named.rpartition("/state/")[0].removeprefix("file:") != root:
                 there = filesystem(named)
                 if there[0].get_file_info(there[1]).type != fs.FileType.File:
@@ -187,12 +188,6 @@ def read_metadata(path: str) -> Iterator[tuple[fs.FileInfo, str, dict[str, Any]]
             with files.open_input_stream(info.path) as file:
                 version, _, text = file.read().decode().partition("\n")
             yield info, version, json.loads(text)
-
-
-def schema_files(metadata: dict[str, Any]) -> list[str]:
-    """Where the schemas of an operator's state are said to lie."""
-    stores = metadata.get("stateStoreInfo", [])
-    return [name for store in stores for name in store.get("stateSchemaFilePaths", [])]
 
 
 def _read_units(session: Any, path: str, operator: int) -> list[UnitState]:

@@ -256,18 +256,12 @@ def jar_settings(
             files = ", ".join(release.files)
             artifact = artifact_of(release.main)
             raise OptionError(f"{given} has no {artifact} jar: put these into it: {files}")
-        jars += fetch_release(release)
+        if not is_kept(release):
+            fetch(release.coordinates, cache_folder() / release.folder)
+        jars += [cache_folder() / release.folder / name for name in release.files]
     if jars:
         settings["spark.jars"] = ",".join(str(jar) for jar in jars)
     return settings
-
-
-def fetch_release(release: Release) -> list[Path]:
-    """A connector's jars, downloaded where they are not at hand."""
-    folder = cache_folder() / release.folder
-    if not is_kept(release):
-        fetch(release.coordinates, folder)
-    return [folder / name for name in release.files]
 
 
 def fetch(coordinates: Sequence[str], folder: Path, *, transitive: bool = False) -> None:

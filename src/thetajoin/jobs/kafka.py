@@ -175,16 +175,13 @@ def kafka_reason(error: BaseException, place: Place) -> str:
             "option of the sink"
         )
     if _NO_BROKER.search(text):
-        return f"no Kafka broker answers at {servers}{_describe_protocol(place)}"
+        # Which protocol, because a broker that expects another one says nothing at all.
+        protocol = kafka_options(place).get("security.protocol", "PLAINTEXT")
+        return f"no Kafka broker answers at {servers} (security.protocol is {protocol})"
     if raised:
         kind, said = list(raised.items())[-1]
         return _find_cause(text) if kind == "KafkaException" else f"{kind}: {said}"
     return reason(error)
-
-
-def _describe_protocol(place: Place) -> str:
-    """How it was asked, as a broker that expects another protocol says nothing at all."""
-    return f" (security.protocol is {kafka_options(place).get('security.protocol', 'PLAINTEXT')})"
 
 
 def kafka_options(place: Place) -> dict[str, str]:
@@ -388,7 +385,7 @@ def read_topic(session: Any, name: str, source: TopicSource, schema: str | None)
         read = read.observe(f"{POISON}{name}", F.count_if(F.col(BAD)).alias("messages"))
         good = ~F.col(BAD)
     kept = [F.col(column).alias(f"kafka_{column}") for column in source.metadata]
-    fields = fields_of(read)
+    fields = [name for name in read.schema[VALUE].dataType.names if name != BAD]
     clash = {f"kafka_{column}" for column in source.metadata} & set(fields)
     if clash:
         raise SchemaError(f"the messages have a column {min(clash)!r} of their own")
@@ -444,11 +441,6 @@ def read_messages(raw: Any, source: TopicSource, schema: str | None) -> Any:
     read = read.select("*", value.alias(VALUE))
     bad = F.coalesce(unread | ~F.is_valid_utf8(text) | more, F.lit(True))
     return read.select("*", bad.alias(BAD)).drop(_TEXT)
-
-
-def fields_of(read: Any) -> list[str]:
-    """The columns of the messages."""
-    return [name for name in read.schema[VALUE].dataType.names if name != BAD]
 
 
 def _is_one_object(text: Any) -> Any:

@@ -117,7 +117,8 @@ def _write_batch(rows: Any, sink: Sink, name: str | None, number: int, checkpoin
     if isinstance(sink, TopicSink):
         messages(rows, name).write.format("kafka").options(**_kafka_options(sink)).save()
     elif isinstance(sink, DatabaseSink):
-        rows.write.format("jdbc").options(**_database_options(sink)).mode("append").save()
+        options = {"url": sink.url, "dbtable": sink.table, **dict(sink.options)}
+        rows.write.format("jdbc").options(**options).mode("append").save()
     else:
         append_batch(rows, sink, query_id(checkpoint), number)
 
@@ -129,10 +130,6 @@ def query_id(checkpoint: Path) -> str:
 
 def _kafka_options(sink: TopicSink) -> dict[str, str]:
     return {"kafka.bootstrap.servers": sink.servers, "topic": sink.topic, **dict(sink.options)}
-
-
-def _database_options(sink: DatabaseSink) -> dict[str, str]:
-    return {"url": sink.url, "dbtable": sink.table, **dict(sink.options)}
 
 
 def first_rows(df: Any, most: int) -> tuple[pa.Table, int]:

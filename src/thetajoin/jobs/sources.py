@@ -268,7 +268,9 @@ def measure_job(job: Job, rate: str, tell: Say) -> tuple[Any, Any]:
     plan = call.explain() if call.spec.nearest is None else None
     left, right = call.left.table, call.right.table
     join = CompiledJoin(call.spec.for_stream(), left.schema, right.schema)
-    delay = _longest_delay(job)
+    marks = [source.watermark for source in job.sources.values() if source.watermark is not None]
+    delays = [length_in(delay, "us", "the watermark's delay") / 1e6 for _, delay in marks]
+    delay = max(delays, default=0.0)
     return plan, size_join(join, left, right, rows_a_second, units=DEFAULT_UNITS, delay=delay)
 
 
@@ -283,10 +285,3 @@ def _read_sample(source: SourceSpec, rows: int) -> pa.Table:
         if table.num_rows >= rows or taken >= len(found.paths):
             return table.slice(0, rows)
         taken *= 4
-
-
-def _longest_delay(job: Job) -> float:
-    """Seconds that rows wait for the watermark."""
-    marks = [source.watermark for source in job.sources.values() if source.watermark is not None]
-    delays = [length_in(delay, "us", "the watermark's delay") / 1e6 for _, delay in marks]
-    return max(delays, default=0.0)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64, Key
+from thetajoin.batch.keys import INT64_MAX, INT64_MIN, BytesKey, Int64
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.parts import OTHER, Side
 from thetajoin.engine.rows import KeyedBatch, make_batch
@@ -463,7 +463,9 @@ def _may_be_nearest(
     if not alone or isinstance(keys, BytesKey):
         return np.ones(len(matching), np.bool_)
     at = np.searchsorted(rows.rows, matching)
-    runs = [_codes(rows.keys[view.stored[dim]])[at] for dim in view.shape.run]
+    # Numbers that are equal exactly where the keys are.
+    equal = [rows.keys[view.stored[dim]] for dim in view.shape.run]
+    runs = [(k.dictionary()[1] if isinstance(k, BytesKey) else k)[at] for k in equal]
     key, own = keys[at], view.asks[primary][0].probe_key
     before = key < plan.boxes.low[0][own, number]
     behind = key > plan.boxes.high[0][own, number]
@@ -473,11 +475,6 @@ def _may_be_nearest(
     if nearest.direction != "backward":
         kept[behind] = _largest(~key[behind], [run[behind] for run in runs], nearest.k)
     return kept
-
-
-def _codes(key: Key) -> Int64:
-    """Numbers that are equal exactly where the keys are."""
-    return key.dictionary()[1] if isinstance(key, BytesKey) else key
 
 
 def _largest(keys: Int64, runs: list[Int64], k: int) -> NDArray[np.bool_]:

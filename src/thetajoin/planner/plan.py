@@ -40,8 +40,8 @@ _WAYS = {
     2: "sweep over one key, or a summed-area table of a stored segment",
     3: "nodes of a binary tree over one key, a sweep in each",
 }
-# An estimate from samples is believed where it is so many times the room, or less than the room by
-# as much, and comes of so many pairs: in samples of one table on both sides rows meet themselves.
+# An estimate from samples is believed where it is this many times the room, or the room that many
+# times it, and rests on this many pairs: of one table on both sides, sampled rows meet themselves.
 SURE, ENOUGH_PAIRS = 2.0, 16 * SAMPLE_ROWS
 
 

@@ -45,7 +45,7 @@ DEFAULT_UNITS = 4
 MOST_UNITS = 512
 # Units up to which a join without a key to route by sends every row to all of them.
 MOST_BROADCAST = 8
-# A cell is so many times as wide as the intervals: wider cells give fewer copies, narrower ones
+# A cell is this many times as wide as the intervals: wider cells give fewer copies, narrower ones
 # spread the rows better.
 CELL_WIDTHS = 2
 _WIDEST = 1 << 62

@@ -31,7 +31,7 @@ from thetajoin.planner.routing_keys import bands, equalities, find_bounded, take
 from thetajoin.routes.copies import Grid, cut_boxes, grid_of, hashes_of, pairs_of
 from thetajoin.window.windows import CountWindow
 
-# Of intervals, so many are at most as long as what cells are made for.
+# The share of intervals that are no longer than those that cells are made for.
 LONG_INTERVALS = 0.9
 Samples = dict[Side, tuple[PartRows, ...]]
 

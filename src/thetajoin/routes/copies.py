@@ -169,7 +169,7 @@ class Grid(NamedTuple):
 
 
 def pairs_of(units: int) -> Grid:
-    """The fewest parts of which every two have one of at least so many units.
+    """The fewest parts, every two of which have a unit of their own, that make this many units.
 
     >>> pairs_of(3), pairs_of(16).pairs
     (Grid(rows=2, columns=2), 21)
@@ -181,7 +181,7 @@ def pairs_of(units: int) -> Grid:
 
 
 def grid_of(units: int, single: Literal["l", "r"] | None = None) -> Grid:
-    """The grid of at most so many units in which each is sent the fewest rows.
+    """The grid of no more units than these in which each is sent the fewest rows.
 
     `single` names a side of which each row must have one copy only.
 
@@ -348,7 +348,7 @@ class BoxTree:
 
 
 def cut_boxes(columns: Int64, units: int, *, finite: bool) -> BoxTree:
-    """Boxes for so many units with about as many of the sample's rows each.
+    """Boxes with about as many of the sample's rows for each of the units.
 
     ``columns[key, row]`` are the sample's keys. Each cut halves the key that spreads most, by the
     ranks of its values. What no cut can halve, a repeated value, has several units.

@@ -39,7 +39,7 @@ BLOBS = make_schema(unit=IntegerType(), side=ByteType(), blob=BinaryType())
 VISITING, PROBING = 2, 4
 # The columns behind a blob's own: its rows' fingerprints.
 PRINTS = ("__thetajoin_print_0", "__thetajoin_print_1")
-# Messages are given to Spark in batches of about so many bytes: each costs it a millisecond or two.
+# Messages go to Spark in batches of about this many bytes: each costs it a millisecond or two.
 SENT_BYTES = 4 << 20
 # Rows of a table that a task keys and sends at once, and bytes after which it does not wait.
 CHUNK_ROWS = 1 << 18
@@ -322,7 +322,7 @@ def distinct_keys(column: pa.Array) -> Int64 | None:
 
 
 def sample_rows(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
-    """Some rows from all over a batch: at most so many, fewer where they are long."""
+    """Some rows from all over a batch: at most this many, fewer where they are long."""
     while True:
         rows = min(rows, batch.num_rows)
         kept = np.linspace(0, batch.num_rows - 1, rows).astype(np.int64)

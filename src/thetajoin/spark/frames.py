@@ -16,7 +16,6 @@ from thetajoin.engine.layout import (
     INDICATED,
     LEFT_ONLY,
     RIGHT_ONLY,
-    How,
     Layout,
     check_indicator,
 )
@@ -135,17 +134,12 @@ def _check(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, JoinSpec]:
     check_names(right, "the right input")
     right = respell(right, left.columns)
     spec = with_names_of(spec, left, right)
-    _check_output(left, right, spec.how, spec.suffix)
+    if folds(left):  # Spark could not tell such columns of the output apart
+        layout = Layout(arrow_schema(left), arrow_schema(right), spec.how, spec.suffix)
+        check_distinct(layout.schema.names, f"with suffix={spec.suffix!r} the output has")
     check_join(left, right, spec)
     check_nearest(spec)
     return right, spec
-
-
-def _check_output(left: Any, right: Any, how: How, suffix: str) -> None:
-    """Refuse an output whose columns Spark could not tell apart."""
-    if folds(left):
-        layout = Layout(arrow_schema(left), arrow_schema(right), how, suffix)
-        check_distinct(layout.schema.names, f"with suffix={suffix!r} the output has")
 
 
 class ManyFrames:

@@ -230,11 +230,6 @@ class Meaning:
         schemas = {side: frame.schema for side, frame in frames.items()}
         return Meaning(conf.get(ZONE), conf.get(ANSI).lower() == "true", schemas)
 
-    @property
-    def _moves(self) -> bool:
-        """Whether the zone's clocks may differ from UTC by more at one time than at another."""
-        return not _FIXED.fullmatch(self.zone)
-
     def check(self, exprs: Iterable[Expr], sources: Iterable[Source] = ()) -> None:
         """Refuse expressions that Spark would give another value, and texts they were bound from.
 
@@ -276,8 +271,9 @@ class Meaning:
         if node.name == "date_trunc":
             unit = node.args[0]
             return not isinstance(unit, Literal) or str(unit.value).lower() not in _BELOW_MINUTE
-        # Spark takes differences between the hands of a clock, and adds whole days by the calendar.
-        if node.name not in ("+", "-") or not self._moves:
+        # Spark takes differences between the hands of a clock, and adds whole days by the calendar:
+        # the same unless the zone's clocks are at times further from UTC than at others.
+        if node.name not in ("+", "-") or _FIXED.fullmatch(self.zone):
             return False
         return not any(_is_short(arg) for arg in node.args)
 

@@ -220,7 +220,7 @@ def spread_over_units(df: Any, join: CompiledJoin, asked: Any, routing: Any) -> 
     """How many units a join has and which of them a row is sent to, as fields of a `UnitSpec`.
 
     Unless the caller says how many, the number is the same on every machine: a checkpoint holds
-    the state of so many units, and must be readable elsewhere.
+    the state of that many units, and must be readable elsewhere.
     """
     if asked is None and isinstance(routing, Routing):
         asked = routing.units

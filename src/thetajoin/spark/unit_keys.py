@@ -50,7 +50,7 @@ UNIT_OF = {key: unit for unit, key in enumerate(UNIT_KEYS)}
 
 @cache
 def keys_of(partitions: int) -> tuple[int, ...]:
-    """For each of so many partitions the first key that Spark's hash sends there.
+    """For each partition the first key that Spark's hash sends there.
 
     >>> [spark_hash(key) % 3 for key in keys_of(3)]
     [0, 1, 2]

@@ -89,7 +89,7 @@ class NativeCondition:
 def native_condition(compiled: CompiledJoin, *, ansi: bool) -> NativeCondition:
     """The condition and time window of a join, for a session whose casts are strict or not."""
     disjuncts = compiled.condition.disjuncts
-    shared = set.intersection(*(set(_equalities(part)) for part in disjuncts))
+    shared = set.intersection(*({c for c in part.comparisons if c.op == "="} for part in disjuncts))
     # In front, so that Spark finds the keys to join by.
     first = [_compare(c) for c in disjuncts[0].comparisons if c in shared]
     rest = [_conjunct(part, shared) for part in disjuncts]
@@ -220,10 +220,6 @@ def _hoist(expr: Expr, made: dict[Side, list[str]]) -> Expr:
 
 def _sql(expr: Expr, compiled: CompiledJoin) -> str:
     return _place(expr, compiled).sql(explicit=True)
-
-
-def _equalities(part: Conjunction) -> Iterator[Comparison]:
-    return (c for c in part.comparisons if c.op == "=")
 
 
 def _compare(comparison: Comparison) -> Call:
