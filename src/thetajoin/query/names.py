@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from thetajoin.batch.files import format_of
 from thetajoin.errors import ConditionError, suggest
 from thetajoin.predicate.literals import parse_number
 from thetajoin.predicate.parse import Source
@@ -26,7 +25,7 @@ from thetajoin.query.frames import (
     renamed,
 )
 from thetajoin.query.join import schema_of
-from thetajoin.query.text import MOST_DIGITS
+from thetajoin.query.text import MOST_DIGITS, is_path
 
 if TYPE_CHECKING:
     from thetajoin.query.run import Tables
@@ -591,12 +590,3 @@ def _match(columns: dict[str, str], name: str) -> str | None:
         return name
     close = [other for other in columns if other.lower() == name.lower()]
     return close[0] if len(close) == 1 else None
-
-
-def is_path(name: str) -> bool:
-    """Whether a name in FROM can only be a file's: table names have no such characters.
-
-    >>> is_path("trades.parquet"), is_path("s3://bucket/*.csv"), is_path("trades")
-    (True, True, False)
-    """
-    return any(character in name for character in "/\\*") or format_of(name) is not None
