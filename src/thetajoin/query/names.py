@@ -89,9 +89,10 @@ class Resolver:
             given = [column.name for column in cte.args["alias"].args.get("columns") or ()]
             name, query, first = cte.alias.lower(), cte.this, len(self.frames)
             if with_.args.get("recursive") and isinstance(query, exp.SetOperation):
-                columns = self.query(query.this, outer, ctes)
+                inside = self._with(query, outer, ctes)
+                columns = self.query(query.this, outer, inside)
                 itself = _Named(given or columns, closed=False)
-                self.query(query.expression, outer, {**ctes, name: itself})
+                self.query(query.expression, outer, {**inside, name: itself})
             else:
                 columns = self.query(query, outer, ctes)
             ctes = {
