@@ -220,6 +220,12 @@ def test_joins_inside_a_recursive_query():
             (2,),
             (3,),
         ]
+    query = (
+        "WITH RECURSIVE n AS (WITH z AS (SELECT min(a1) AS i FROM R) SELECT i FROM z UNION "
+        "SELECT n.i + 1 FROM n JOIN S ON n.i < b1 WHERE n.i < 3) "
+        "SELECT a1, i FROM n JOIN R ON i > a1"
+    )
+    assert sorted(run(query)) == [(1, 2), (1, 3)]
 
 
 def test_kinds_of_tables():

@@ -123,8 +123,7 @@ class Chain:
                 self._check_truth(tree, *shown)
         self._reorder()
         self._places = self._placed()
-        first = self._order[0]
-        state = State(frame.items[first].node, [first], where=self._taken("joined", first))
+        state = State(frame.items[0].node, [0], where=self._taken("joined", 0))
         for number, step in enumerate(self.steps):
             self._later = self.steps[number + 1 :]
             on, table, after = (self._taken(what, step.at) for what in ("on", "table", "joined"))
@@ -167,9 +166,7 @@ class Chain:
     @property
     def _order(self) -> list[int]:
         """The places of FROM in the order in which they are joined."""
-        rest = [step.at for step in self.steps]
-        (first,) = set(range(len(rest) + 1)) - set(rest)
-        return [first, *rest]
+        return [0, *(step.at for step in self.steps)]
 
     def _reorder(self) -> None:
         """Take the tables in an order in which each has a condition with those before it."""

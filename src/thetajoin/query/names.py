@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from thetajoin.batch.files import format_of
 from thetajoin.errors import ConditionError, suggest
 from thetajoin.predicate.literals import parse_number
 from thetajoin.predicate.parse import Source
@@ -26,7 +25,7 @@ from thetajoin.query.frames import (
     renamed,
 )
 from thetajoin.query.join import schema_of
-from thetajoin.query.text import MOST_DIGITS
+from thetajoin.query.text import MOST_DIGITS, is_path
 
 if TYPE_CHECKING:
     from thetajoin.query.run import Tables
@@ -90,9 +89,10 @@ class Resolver:
             given = [column.name for column in cte.args["alias"].args.get("columns") or ()]
             name, query, first = cte.alias.lower(), cte.this, len(self.frames)
             if with_.args.get("recursive") and isinstance(query, exp.SetOperation):
-                columns = self.query(query.this, outer, ctes)
+                inside = self._with(query, outer, ctes)
+                columns = self.query(query.this, outer, inside)
                 itself = _Named(given or columns, closed=False)
-                self.query(query.expression, outer, {**ctes, name: itself})
+                self.query(query.expression, outer, {**inside, name: itself})
             else:
                 columns = self.query(query, outer, ctes)
             ctes = {
@@ -591,12 +591,3 @@ def _match(columns: dict[str, str], name: str) -> str | None:
         return name
     close = [other for other in columns if other.lower() == name.lower()]
     return close[0] if len(close) == 1 else None
-
-
-def is_path(name: str) -> bool:
-    """Whether a name in FROM can only be a file's: table names have no such characters.
-
-    >>> is_path("trades.parquet"), is_path("s3://bucket/*.csv"), is_path("trades")
-    (True, True, False)
-    """
-    return any(character in name for character in "/\\*") or format_of(name) is not None

@@ -22,10 +22,10 @@ from thetajoin.errors import OptionError, SchemaError, WindowError, enough_memor
 from thetajoin.predicate.parse import Source
 from thetajoin.query.frames import Frame, at_of, is_aggregate, is_star
 from thetajoin.query.join import SMALLER, Join, cut, is_streaming, plain_rows, read_counts
-from thetajoin.query.names import Resolver, is_path
+from thetajoin.query.names import Resolver
 from thetajoin.query.on_duckdb import DuckDB, check_installed, is_foreign
 from thetajoin.query.rewrite import Rewriter, stem_of
-from thetajoin.query.text import Parsed, not_too_deep, parse_query
+from thetajoin.query.text import Parsed, is_path, not_too_deep, parse_query
 
 if TYPE_CHECKING:
     from thetajoin.query.on_spark import Spark

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from thetajoin.batch.files import format_of
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.parse import Source, parse
 
@@ -202,6 +203,15 @@ def _at(query: str, span: tuple[int, int], problem: str, hint: str) -> Condition
     return ConditionError(
         f"in the query: {problem}", position=span[0] + 1, fragment=query[slice(*span)], hint=hint
     )
+
+
+def is_path(name: str) -> bool:
+    """Whether a name in FROM can only be a file's: table names have no such characters.
+
+    >>> is_path("trades.parquet"), is_path("s3://bucket/*.csv"), is_path("trades")
+    (True, True, False)
+    """
+    return any(character in name for character in "/\\*") or format_of(name) is not None
 
 
 @contextmanager
