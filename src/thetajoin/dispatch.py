@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
-from thetajoin.engine.compiled import CompiledJoin, compile_call
+from thetajoin.engine.compiled import CompiledJoin, compile_call, compile_here
 from thetajoin.engine.machine import Size, fitting
 from thetajoin.engine.rows import take_all_in, take_in
 from thetajoin.engine.spec import JoinSpec
@@ -41,7 +41,7 @@ def run_call(left: Any, right: Any, spec: JoinSpec) -> Any:
     if kind is None:
         raise no_table(left, "joined" if spec.self_join else "left")
     batches = take_both_in(left, right, spec, kind)
-    call = compile_call(spec, *(batch.schema for batch in batches))
+    call = compile_here(spec, *(batch.schema for batch in batches))
     found = call.join_tables(*batches)
     if call.join.options.check_memory:
         # Another library's table is made while Arrow's is still there.
@@ -67,7 +67,7 @@ def open_join(left: Any, right: Any, spec: JoinSpec) -> tuple[pa.Schema, Iterato
     if is_spark(left) or is_spark(right):
         raise SchemaError("join_batches is for tables in this process; on Spark use join")
     batches = take_both_in(left, right, spec)
-    call = compile_call(spec, *(batch.schema for batch in batches))
+    call = compile_here(spec, *(batch.schema for batch in batches))
     return call.schema, SerialIterator(_take_pieces(call.join_tables(*batches)))
 
 
@@ -124,7 +124,8 @@ def explain_call(left: Any, right: Any, spec: JoinSpec) -> Plan | AggPlan:
 
     streaming, engine, options = False, None, dict(spec.options)
     routing, units = None, DEFAULT_UNITS
-    if is_spark(left) or is_spark(right):
+    on_spark = is_spark(left) or is_spark(right)
+    if on_spark:
         from thetajoin.spark import frames
 
         spec = replace(spec, on=frames.condition_of(left, right, spec.on))
@@ -137,7 +138,7 @@ def explain_call(left: Any, right: Any, spec: JoinSpec) -> Plan | AggPlan:
         spec = replace(spec, options=frames.engine_options(options))
     batches = take_both_in(left, right, spec)
     schemas = batches[0].schema, batches[1].schema
-    call = compile_call(spec, *schemas)
+    call = (compile_call if on_spark else compile_here)(spec, *schemas)
     plan = replace(make_plan(CompiledJoin(spec, *schemas), *batches), engine=engine)
     if streaming:
         plan = replace(plan, routing=explain_route(call.join, units, routing))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, overload
 
@@ -20,6 +20,8 @@ from thetajoin.errors import OptionError, SchemaError, enough_memory
 from thetajoin.planner.join_order import Estimate, JoinStep, order_joins, qualified
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
 from thetajoin.predicate.condition import conjuncts
+from thetajoin.predicate.nodes import Expr
+from thetajoin.predicate.time_zones import refuse_mixed_columns, refuse_mixed_zones
 from thetajoin.window.many_inputs import between, first_seen, hidden, last_seeing, pair_window, sees
 from thetajoin.window.windows import CountWindow, TimeWindow, Window
 
@@ -97,7 +99,7 @@ def join_many(
     window, order_by = tables.named(window, order_by)
     parts = conjuncts(on, tables.schemas)
     orders = _orders(order_by, tables.schemas)
-    tables.check(on, window, orders)
+    tables.check(on, parts, window, orders)
     if isinstance(window, CountWindow):
         tables.number(window, orders)
     steps = order_joins(names, parts, tables.estimate(), cross=cross)
@@ -141,8 +143,20 @@ class _Tables:
         """Window and order with the columns' own names, which are those given."""
         return window, order_by
 
-    def check(self, on: Any, window: Window | None, orders: Mapping[str, str] | None) -> None:
-        """Nothing to refuse: binding has refused all that is wrong."""
+    def check(
+        self,
+        on: Any,
+        parts: Iterable[Expr],
+        window: Window | None,
+        orders: Mapping[str, str] | None,
+    ) -> None:
+        """Refuse times with a zone beside times without; binding has refused all else."""
+        for part in parts:
+            refuse_mixed_zones(part)
+        for x, y in combinations(orders or {}, 2):
+            assert orders is not None
+            pair = compare_columns(orders[x], orders[y], self.schemas[x], self.schemas[y])
+            refuse_mixed_columns(f"order_by of {x!r} and {y!r}", pair)
 
     def join(self, left: Any, right: Any, on: Any, **how: Any) -> Any:
         """One step."""

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 import pyarrow as pa
 
 from thetajoin.engine import snapshot as snapshots
-from thetajoin.engine.compiled import compile_call
+from thetajoin.engine.compiled import Kind, compile_call, compile_here
 from thetajoin.engine.layout import HowName, check_indicator
 from thetajoin.engine.nearest import Nearest, nearest_condition
 from thetajoin.engine.parts import SIDES
@@ -296,7 +296,13 @@ class StreamJoin:
         join._begin(spec, left_schema, right_schema)
         return join
 
-    def _begin(self, spec: JoinSpec, left: pa.Schema | None, right: pa.Schema | None) -> None:
+    def _begin(
+        self,
+        spec: JoinSpec,
+        left: pa.Schema | None,
+        right: pa.Schema | None,
+        compile_for: Callable[..., Kind] = compile_here,
+    ) -> None:
         self._lock = new_lock(self)
         self._spec = spec.for_stream()
         if spec.indicator is not None:
@@ -306,15 +312,20 @@ class StreamJoin:
             {"left": check_given_schema(left, "left"), "right": check_given_schema(right, "right")}
         )
         if left is not None and right is not None:
-            self._now = self._open(left, right)
+            self._now = self._open(left, right, compile_for)
 
     @property
     def _state(self) -> JoinState | None:
         return self._now.state
 
-    def _open(self, left: pa.Schema, right: pa.Schema) -> _Now:
+    def _open(
+        self,
+        left: pa.Schema,
+        right: pa.Schema,
+        compile_for: Callable[..., Kind] = compile_here,
+    ) -> _Now:
         """The join, now that both schemas are known, with the output of what waited."""
-        state = compile_call(self._spec, left, right).new_state()
+        state = compile_for(self._spec, left, right).new_state()
         state.keeps_late = self._spec.keep_late
         output: list[pa.RecordBatch] = []
         early = self._now.early
@@ -522,7 +533,9 @@ class StreamJoin:
         with report_damage():
             saved, fill = read(data)
             join = cls.__new__(cls)
-            join._begin(saved.spec, saved.schemas["left"], saved.schemas["right"])
+            # A join that an older version began goes on, whatever would be refused now.
+            schemas = saved.schemas["left"], saved.schemas["right"]
+            join._begin(saved.spec, *schemas, compile_call)
             pending = saved.pending
             if join._state is not None:
                 pending = join._state.restore_owed(pending)

@@ -169,7 +169,9 @@ class ManyFrames:
         first = next(iter(self.frames.values()))
         return with_columns_of(window, first, first), order_of(order_by, *self.frames.values())
 
-    def check(self, on: Any, window: Window | None, orders: Mapping[str, str] | None) -> None:
+    def check(
+        self, on: Any, _parts: Any, window: Window | None, orders: Mapping[str, str] | None
+    ) -> None:
         """Refuse what Spark would join otherwise."""
         check_many(self.frames, on, window, orders)
 
