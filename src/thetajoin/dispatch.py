@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
+from thetajoin.edge import count_rows
 from thetajoin.engine.compiled import CompiledJoin, compile_call, compile_here
 from thetajoin.engine.machine import Size, fitting
 from thetajoin.engine.rows import take_all_in, take_in
@@ -49,7 +50,11 @@ def run_call(left: Any, right: Any, spec: JoinSpec) -> Any:
         advice = f"{SMALLER}, or go ahead with check_memory=False"
         large = partial(_count_if_large, spec, call.join, *batches)
         found = fitting(found, advice, copies=copies, too_large=large)
-    return from_table(pa.Table.from_batches(list(found), schema=call.schema), kind)
+    rows = []
+    for batch in found:
+        count_rows(batch.num_rows)
+        rows.append(batch)
+    return from_table(pa.Table.from_batches(rows, schema=call.schema), kind)
 
 
 def _run_on_spark(left: Any, right: Any, spec: JoinSpec) -> Any:

@@ -63,6 +63,21 @@ class OptionError(ThetaJoinError):
     """An unknown option, or a value it cannot take."""
 
 
+class UnknownOptionError(OptionError):
+    """A name that is no option: perhaps one of `known`, or an argument that was mistyped."""
+
+    def __init__(self, name: str, known: Iterable[str], arguments: Iterable[str] = ()) -> None:
+        self._name, self._known = name, tuple(known)
+        hint = suggest(name, [*arguments, *self._known])
+        if not hint.startswith("did you"):
+            hint = suggest(name, self._known)
+        super().__init__(f"unknown option {name!r}: {hint}")
+
+    def among(self, arguments: Iterable[str]) -> UnknownOptionError:
+        """The same beside the arguments of the function that was called."""
+        return UnknownOptionError(self._name, self._known, arguments)
+
+
 class SnapshotError(ThetaJoinError):
     """Bytes that are not a snapshot of this operator and version, or are damaged."""
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import numpy as np
 import pyarrow as pa
 
 from thetajoin.api import join
 from thetajoin.batch.keys import Int64
-from thetajoin.batch.tables import Frame, from_table, kind_of
+from thetajoin.batch.tables import Frame, Input, from_table, kind_of
 from thetajoin.dispatch import SMALLER, is_spark
+from thetajoin.edge import public
 from thetajoin.engine.parts import compare_columns
 from thetajoin.engine.rows import Ordering, take_all_in
-from thetajoin.engine.spec import check_window
-from thetajoin.errors import OptionError, SchemaError, enough_memory
+from thetajoin.engine.spec import JoinOptions, check_window
+from thetajoin.errors import OptionError, SchemaError
 from thetajoin.planner.join_order import Estimate, JoinStep, order_joins, qualified
 from thetajoin.planner.plan import SAMPLE_ROWS, sample_of
+from thetajoin.predicate.builder import Built
 from thetajoin.predicate.condition import conjuncts
 from thetajoin.predicate.nodes import Expr
 from thetajoin.predicate.time_zones import refuse_mixed_columns, refuse_mixed_zones
@@ -32,36 +34,36 @@ ONE = "__thetajoin_one"
 @overload
 def join_many(
     inputs: Mapping[str, Frame],
-    on: Any,
+    on: str | Built | Sequence[str | Built],
     *,
     window: Window | None = None,
     order_by: str | Sequence[str] | None = None,
     cross: bool = False,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Frame: ...
 
 
 @overload
 def join_many(
-    inputs: Mapping[str, Any],
-    on: Any,
+    inputs: Mapping[str, Input],
+    on: str | Built | Sequence[str | Built],
     *,
     window: Window | None = None,
     order_by: str | Sequence[str] | None = None,
     cross: bool = False,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Any: ...
 
 
-@enough_memory(SMALLER)
+@public(SMALLER)
 def join_many(
-    inputs: Mapping[str, Any],
-    on: Any,
+    inputs: Mapping[str, Input],
+    on: str | Built | Sequence[str | Built],
     *,
     window: Window | None = None,
     order_by: Any = None,
     cross: bool = False,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Any:
     """Join three and more inputs on a condition over their names; the result is of their kind.
 
@@ -103,7 +105,7 @@ def join_many(
     if isinstance(window, CountWindow):
         tables.number(window, orders)
     steps = order_joins(names, parts, tables.estimate(), cross=cross)
-    return _folded(tables, steps, window, options)
+    return _folded(tables, steps, window, dict(options))
 
 
 def _check(inputs: Any, window: Window | None, order_by: Any) -> list[str]:

@@ -5,6 +5,7 @@ What a sample of both sides says of the cost is in it.
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,8 +82,18 @@ class PartPlan:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Plan:
+class Printed:
+    """What shows itself as the text that it prints, in a console and in a notebook."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+@dataclass(frozen=True, repr=False)
+class Plan(Printed):
     """How a join will be done; prints well."""
 
     condition: str
@@ -230,8 +241,8 @@ class WayPlan:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class AggPlan:
+@dataclass(frozen=True, repr=False)
+class AggPlan(Printed):
     """How an aggregate over a join will be done; prints well."""
 
     join: Plan

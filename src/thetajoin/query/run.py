@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 from sqlglot import exp
@@ -13,8 +13,10 @@ from sqlglot import exp
 from thetajoin.aggregate.columns import group_rows
 from thetajoin.api import is_spark
 from thetajoin.batch.dtypes import mark_of, unmarked
-from thetajoin.batch.tables import contiguous, from_table
-from thetajoin.errors import OptionError, WindowError, enough_memory
+from thetajoin.batch.tables import Frame as TableFrame
+from thetajoin.batch.tables import Input, contiguous, from_table
+from thetajoin.edge import public
+from thetajoin.errors import OptionError, WindowError
 from thetajoin.predicate.parse import Source
 from thetajoin.query.frames import Frame, at_of, is_aggregate, is_star
 from thetajoin.query.join import SMALLER, Join, cut, plain_rows
@@ -35,7 +37,15 @@ _CLOSED = re.compile(
 _CALLS_JAVA = re.compile(r"reflect|try_reflect|java_method", re.IGNORECASE)
 
 
-@enough_memory(SMALLER)
+@overload
+def sql(query: str, /, *, files: bool = True, **tables: TableFrame) -> TableFrame: ...
+
+
+@overload
+def sql(query: str, /, *, files: bool = True, **tables: Input) -> Any: ...
+
+
+@public(SMALLER)
 def sql(query: str, /, *, files: Any = True, **tables: Any) -> Any:
     """Run a query over tables given by name; the result is of the first table's kind.
 
