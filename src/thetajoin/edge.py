@@ -50,7 +50,10 @@ def public(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 with enough_memory(advice), _shown(_calls.rows) if asked else nullcontext():
                     return function(*args, **kwargs)
             except UnknownOptionError as error:
-                raise plain(error.among(inspect.signature(function).parameters)) from None
+                if not error.known:
+                    raise plain(error) from None
+                arguments = inspect.signature(function).parameters
+                raise UnknownOptionError.of(error.name, error.known, arguments) from None
             except (ThetaJoinError, KeyboardInterrupt) as error:
                 if os.environ.get(TRACEBACK):
                     raise

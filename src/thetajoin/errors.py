@@ -66,16 +66,21 @@ class OptionError(ThetaJoinError):
 class UnknownOptionError(OptionError):
     """A name that is no option: perhaps one of `known`, or an argument that was mistyped."""
 
-    def __init__(self, name: str, known: Iterable[str], arguments: Iterable[str] = ()) -> None:
-        self._name, self._known = name, tuple(known)
-        hint = suggest(name, [*arguments, *self._known])
-        if not hint.startswith("did you"):
-            hint = suggest(name, self._known)
-        super().__init__(f"unknown option {name!r}: {hint}")
+    name = ""
+    known: tuple[str, ...] = ()
 
-    def among(self, arguments: Iterable[str]) -> UnknownOptionError:
-        """The same beside the arguments of the function that was called."""
-        return UnknownOptionError(self._name, self._known, arguments)
+    @classmethod
+    def of(
+        cls, name: str, known: Iterable[str], arguments: Iterable[str] = ()
+    ) -> UnknownOptionError:
+        """The error, which suggests an argument of the call or lists the options."""
+        known = tuple(known)
+        hint = suggest(name, [*arguments, *known])
+        if not hint.startswith("did you"):
+            hint = suggest(name, known)
+        error = cls(f"unknown option {name!r}: {hint}")
+        error.name, error.known = name, known
+        return error
 
 
 class SnapshotError(ThetaJoinError):

@@ -16,6 +16,7 @@ from thetajoin.cli.command import after_stopping
 from thetajoin.cli.display import LiveLine, WatchView, show_rows
 from thetajoin.cli.terminal import counted, say, screen, working
 from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.jobs.checks import check_streams
 from thetajoin.jobs.files import output_format, place
 from thetajoin.jobs.job_file import (
     TABLE,
@@ -111,6 +112,8 @@ def _read_tables(tables: Sequence[str]) -> dict[str, SourceSpec]:
 
 def compiled(job: Job, settings: StreamSettings | None = None) -> CheckedQuery:
     """The job's query over its sources, checked; nothing has run yet."""
+    if job.streaming and settings is None:  # else it was checked before Spark was loaded
+        check_streams(job)
     with working("reading") as tell:
         return compile_job(job, settings, tell=tell, note=tell_user)
 
@@ -161,6 +164,7 @@ def _show(query: CheckedQuery, limit: int | None, console: Console) -> None:
 
 def _run_stream(job: Job, console: Console, watching: Watching) -> None:
     """Run a streaming job until its streams end or somebody stops it."""
+    check_streams(job)
     with only_job_on(job.checkpoint), open_watchers(watching, job, tell_user) as watchers:
         query, found = plan_stream(job, compiled)
         watchers.draw(job, query)

@@ -297,5 +297,5 @@ class Options:
                     f"{name}= goes with a join of two Spark streams: leave it out here"
                 )
             if name not in known:
-                raise UnknownOptionError(name, known)
+                raise UnknownOptionError.of(name, known)
         return cls(**given)

@@ -16,7 +16,7 @@ from thetajoin.batch.files import find_files, read_lake
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.jobs.files import read_table
-from thetajoin.jobs.job_file import CheckedQuery, Job, SourceSpec, spark_format
+from thetajoin.jobs.job_file import CheckedQuery, Job, SourceSpec, spark_format, spark_length
 from thetajoin.jobs.systems import TableSink, TableSource, TableStream, TopicSink, TopicSource
 from thetajoin.query.run import compile_query
 from thetajoin.secrets import redact
@@ -148,7 +148,8 @@ def _open_frame(session: Any, job: Job, name: str, source: SourceSpec, note: Say
             reader = session.readStream.format(form).options(**options)
             table = reader.schema(table.schema).load(source.path)
     if source.watermark is not None:
-        table = table.withWatermark(*source.watermark)
+        column, delay = source.watermark
+        table = table.withWatermark(column, spark_length(delay))
     return table
 
 

@@ -106,7 +106,8 @@ def _compile(parsed: Parsed, tables: Tables, window: Any) -> Query:
         from thetajoin.query.on_spark import Spark
 
         engine = Spark(frames[0].sparkSession)
-        _refuse_on_stream(source, tree, frames)
+        if any(map(is_streaming, frames)):
+            refuse_on_stream(source, tree)
     else:
         check_installed(source)
         said = {key for key, value in tree.args.items() if value}
@@ -327,10 +328,8 @@ def _as(column: Any, type_: pa.DataType) -> Any:
     return column.cast(type_)
 
 
-def _refuse_on_stream(source: Source, tree: exp.Expr, frames: list[Any]) -> None:
+def refuse_on_stream(source: Source, tree: exp.Expr) -> None:
     """ORDER BY, LIMIT and OFFSET need an end, which a stream has not."""
-    if not any(map(is_streaming, frames)):
-        return
     for key, name in (("order", "ORDER BY"), ("limit", "LIMIT"), ("offset", "OFFSET")):
         clause = tree.args.get(key)
         if clause is not None:
