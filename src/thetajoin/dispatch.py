@@ -127,7 +127,7 @@ def explain_call(left: Any, right: Any, spec: JoinSpec) -> Plan | AggPlan:
     from thetajoin.planner.plan import make_plan, plan_aggregates
     from thetajoin.planner.routing import DEFAULT_UNITS, explain_route
 
-    streaming, engine, options = False, None, dict(spec.options)
+    streaming, inferred, engine, options = False, False, None, dict(spec.options)
     routing, units = None, DEFAULT_UNITS
     on_spark = is_spark(left) or is_spark(right)
     if on_spark:
@@ -135,6 +135,9 @@ def explain_call(left: Any, right: Any, spec: JoinSpec) -> Plan | AggPlan:
 
         spec = replace(spec, on=frames.condition_of(left, right, spec.on))
         streaming = frames.streams(left, right)
+        if left.isStreaming or right.isStreaming:
+            given, spec = spec.window, frames.with_own_window(spec, left, right)
+            inferred = given is None and spec.window is not None
         if spec.aggs is None and not (left.isStreaming or right.isStreaming):
             engine = str(frames.explain_engine(left, right, spec))
         left, right = frames.empty_tables(left, right)
@@ -145,6 +148,10 @@ def explain_call(left: Any, right: Any, spec: JoinSpec) -> Plan | AggPlan:
     schemas = batches[0].schema, batches[1].schema
     call = (compile_call if on_spark else compile_here)(spec, *schemas)
     plan = replace(make_plan(CompiledJoin(spec, *schemas), *batches), engine=engine)
+    if on_spark:
+        plan = plan.without_rows()
+    if inferred:
+        plan = replace(plan, window=f"{plan.window}: the condition bounds the times of a match")
     if streaming:
         plan = replace(plan, routing=explain_route(call.join, units, routing))
     return plan_aggregates(call.aggregator(), plan) if isinstance(call, TotalsJoin) else plan

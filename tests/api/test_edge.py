@@ -118,6 +118,9 @@ def test_objects_in_a_console_and_a_notebook():
     assert repr(plan) == str(plan)
     assert repr(totals) == str(totals)
     assert plan._repr_html_().startswith("<pre>inner join on l.x &lt; r.x\n")
+    unread = str(plan.without_rows())
+    assert "rows:   not counted" in unread
+    assert "pairs" not in unread
     join = tj.StreamJoin(ON, window=tj.FullHistory())
     join.push(A, A)
     assert repr(join) == (

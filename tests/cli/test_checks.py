@@ -80,6 +80,12 @@ WRONG = {
         'add watermark = "ts 10 minutes" to [sources.dc2]',
     ),
     "no window": (job(window=""), "needs a window: add [window] with time = "),
+    "a condition that bounds times without a watermark": (
+        job(
+            QUERY + " AND dc2.ts BETWEEN dc1.ts AND dc1.ts + INTERVAL 5 MINUTES", "", "", window=""
+        ),
+        "needs a window: add [window]",
+    ),
     "a watermark without a column": (
         job(left='watermark = "1 second"'),
         "source 'dc1': watermark = '1 second': write the column and how late",
@@ -175,6 +181,7 @@ def test_a_wrong_job_is_refused_without_spark(folder):
         job(QUERY + " WITHIN 5 minutes ON ts", window=""),
         job(left="", right="", window='[window]\ncount = 50\non = "id"'),
         job(left="", right="", window="[window]\nall = true"),
+        job(QUERY + " AND dc2.ts BETWEEN dc1.ts AND dc1.ts + INTERVAL 5 MINUTES", window=""),
         job(top='trigger = "10 s"\nrouting = "matrix"'),
         job("SELECT dc1.id FROM dc1 JOIN dc2 ON dc1.id = dc2.id", window=""),
         job(QUERY.replace("dc1.id,", "soundex(dc1.id), date_format(dc1.ts, 'E'),")),

@@ -19,10 +19,13 @@ from sqlglot import exp
 
 from thetajoin.batch.files import Files, find_files
 from thetajoin.engine.compiled import compile_call
+from thetajoin.engine.condition_window import infer_window
+from thetajoin.engine.rows import storage_schema
 from thetajoin.errors import SchemaError, ThetaJoinError, WindowError, suggest
 from thetajoin.jobs.job_file import Job, SourceSpec
 from thetajoin.jobs.systems import TopicSink, TopicSource
 from thetajoin.planner.routing import DEFAULT_UNITS, choose_route
+from thetajoin.predicate import compile_condition
 from thetajoin.predicate.literals import sql_type
 from thetajoin.predicate.signatures import MismatchError
 from thetajoin.query.join import Join, Relation, users_words
@@ -146,7 +149,7 @@ def _check_join(job: Job, join: Join, *, sure: bool) -> None:
     if not any(streams):
         return
     spec, window = join.spec, join.spec.window
-    if window is None:
+    if window is None and not _bounds_times(job, join, sides):
         raise WindowError(
             'a join of streams needs a window: add [window] with time = "10 minutes" and '
             'on = "ts", or with count = 1000000 and on = "ts", or with all = true'
@@ -172,6 +175,28 @@ def _check_join(job: Job, join: Join, *, sure: bool) -> None:
         call = compile_call(spec, join.left.schema, join.right.schema)
         if all(streams):
             choose_route(call.join, DEFAULT_UNITS, job.routing)
+
+
+def _bounds_times(job: Job, join: Join, sides: list[list[str]]) -> bool:
+    """Whether the condition says the window itself, over event times."""
+    if join.spec.on is None:
+        return False
+    relations = join.left, join.right
+    schemas = [storage_schema(relation.schema) for relation in relations]
+    times = [
+        [new for (_, name), new in relation.names.items() if _is_marked(job, names, name)]
+        for relation, names in zip(relations, sides, strict=True)
+    ]
+    return infer_window(compile_condition(join.spec.on, *schemas), *times) is not None
+
+
+def _is_marked(job: Job, names: list[str], column: str) -> bool:
+    """Whether a column has a watermark in one of the sources, or is one of a table."""
+    for source in (job.sources[name] for name in names):
+        marked = source.watermark is not None and source.watermark[0].lower() == column.lower()
+        if marked or not source.stream:
+            return True
+    return False
 
 
 def _need_time(name: str, relation: Relation, column: str) -> None:

@@ -272,7 +272,8 @@ def measure_job(job: Job, rate: str, tell: Say) -> tuple[Any, Any]:
     left, right = call.left.table, call.right.table
     join = CompiledJoin(call.spec.for_stream(), left.schema, right.schema)
     delay = _longest_delay(job)
-    return plan, size_join(join, left, right, rows_a_second, units=DEFAULT_UNITS, delay=delay)
+    size = size_join(join, left, right, rows_a_second, units=DEFAULT_UNITS, delay=delay)
+    return None if plan is None else plan.with_share(size.found.share), size
 
 
 def _read_sample(source: SourceSpec, rows: int) -> pa.Table:

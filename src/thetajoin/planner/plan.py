@@ -52,7 +52,8 @@ class PartPlan:
 
     kernel: "ranges", "scan", "bitmap", "overlap" or "nested loop", as chosen for the sample; a
     stream chooses again for every batch and segment, and sees no overlaps. sorted_side: whose rows
-    are sorted for the other's to look up. selectivity: share of all pairs that match, estimated.
+    are sorted for the other's to look up. selectivity: share of all pairs that match, estimated;
+    None where no rows were looked at.
     """
 
     equal: tuple[str, ...]
@@ -61,7 +62,7 @@ class PartPlan:
     filters: tuple[str, ...]
     residual: str | None
     kernel: str
-    selectivity: float
+    selectivity: float | None
     sorted_side: Side = "r"
 
     def __str__(self) -> str:
@@ -78,7 +79,10 @@ class PartPlan:
         lines.append(f"    {'kernel:':<15}{self.kernel}: {_KINDS[self.kernel]}")
         if self.sorted_side == "l" and self.kernel != "overlap":
             lines.append(f"    {'':<15}left rows are sorted, and the right ones look them up")
-        lines.append(f"    {'selectivity:':<15}about {self.selectivity:.2g} of all pairs (sample)")
+        if self.selectivity is not None:
+            lines.append(
+                f"    {'selectivity:':<15}about {self.selectivity:.2g} of all pairs (sample)"
+            )
         return "\n".join(lines)
 
 
@@ -113,8 +117,18 @@ class Plan(Printed):
     @property
     def estimated_pairs(self) -> int:
         """Pairs that satisfy the condition, the window aside."""
-        share = sum(part.selectivity for part in self.parts)
+        share = sum(part.selectivity or 0.0 for part in self.parts)
         return round(share * self.left_rows * self.right_rows)
+
+    def with_share(self, share: float) -> Plan:
+        """The same with a better estimate of how many pairs match, where there is one number."""
+        if len(self.parts) != 1:
+            return self
+        return replace(self, parts=(replace(self.parts[0], selectivity=share),))
+
+    def without_rows(self) -> Plan:
+        """The plan of tables that only their columns are known of."""
+        return replace(self, parts=tuple(replace(part, selectivity=None) for part in self.parts))
 
     def _over(self) -> str:
         """Whose rows the index holds."""
@@ -130,9 +144,14 @@ class Plan(Printed):
             f"  window: {self.window}",
             f"  index:  {self.index}{reason} {self._over()}, "
             f"{self.threads} thread{'' if self.threads == 1 else 's'}",
-            f"  rows:   {self.left_rows:,} left, {self.right_rows:,} right, "
-            f"about {self.estimated_pairs:,} pairs before the window",
         ]
+        if all(part.selectivity is not None for part in self.parts):
+            head.append(
+                f"  rows:   {self.left_rows:,} left, {self.right_rows:,} right, "
+                f"about {self.estimated_pairs:,} pairs before the window"
+            )
+        else:
+            head.append("  rows:   not counted: Spark reads none for a plan")
         if self.engine is not None:
             head.insert(1, f"  engine: {self.engine}")
         if self.routing is not None:
@@ -251,6 +270,10 @@ class AggPlan(Printed):
     ways: tuple[WayPlan, ...]
     # Whether a group of the left side is there without a match.
     keeps_left: bool = False
+
+    def with_share(self, share: float) -> AggPlan:
+        """As a `Plan` has it."""
+        return replace(self, join=self.join.with_share(share))
 
     def __str__(self) -> str:
         lines = [str(self.join)]

@@ -46,6 +46,7 @@ from thetajoin.spark.meaning import (
 from thetajoin.spark.row_order import number_rows
 from thetajoin.spark.session import check_workers
 from thetajoin.spark.stream import arrow_schema, stream_join
+from thetajoin.spark.stream import with_own_window as with_own_window
 from thetajoin.spark.tables.engine import BatchOptions
 from thetajoin.spark.tables.join import batch_join, explain_engine_of
 from thetajoin.spark.tables.table import Table
