@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         self_join,
         self_join_agg,
     )
+    from thetajoin.batch.files import csv
     from thetajoin.engine.stream import StreamJoin
     from thetajoin.errors import ThetaJoinError
     from thetajoin.many_inputs import join_many
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow
 
 _HOME = {
+    "csv": "batch.files",
     "explain": "api",
     "join": "api",
     "join_agg": "api",
@@ -55,6 +57,7 @@ __all__ = [
     "StreamJoin",
     "ThetaJoinError",
     "TimeWindow",
+    "csv",
     "explain",
     "join",
     "join_agg",
