@@ -88,7 +88,7 @@ WRONG = {
     ),
     "a watermark without a column": (
         job(left='watermark = "1 second"'),
-        "source 'dc1': watermark = '1 second': write the column and how late",
+        "source 'dc1': watermark = '1 second': write 'ts 10 seconds', a column and",
     ),
     "a watermark of no length": (
         job(left='watermark = "ts 10 parsecs"'),

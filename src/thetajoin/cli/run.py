@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 
 from thetajoin.cli.command import after_stopping
@@ -132,6 +133,8 @@ def run_job(job: Job, console: Console, watching: Watching = NOBODY) -> None:
     if job.streaming:
         _run_stream(job, console, watching)
         return
+    if job.sink is not None and (job.file is None or job.file.suffix == ".sql"):
+        _ask_for_folder(job.sink.absolute().parent)
     query = compiled(job)
     if job.sink is None and job.shown == TABLE:
         _show(query, job.limit, console)
@@ -148,6 +151,14 @@ def run_job(job: Job, console: Console, watching: Watching = NOBODY) -> None:
         )
     if job.sink is not None:
         say(console, f"{counted(rows, 'row')} in {job.sink}")
+
+
+def _ask_for_folder(folder: Path) -> None:
+    """Ask before a folder is made that may be a slip of the finger; a script is not asked."""
+    if folder.exists() or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    if not typer.confirm(f"there is no folder {folder}: make it?", default=True, err=True):
+        raise OptionError("nothing was written: name a file in a folder that is there with --out")
 
 
 def _show(query: CheckedQuery, limit: int | None, console: Console) -> None:

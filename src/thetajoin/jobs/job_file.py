@@ -313,8 +313,8 @@ def _read_watermark(data: dict[str, Any], where: str) -> tuple[str, str] | None:
         text = delay if delay and not column.isdigit() else data["watermark"]
         why = f" ({error})" if text == delay else ""
         raise OptionError(
-            f"{where}: watermark = {data['watermark']!r}: write the column and how late its rows "
-            f"may come, such as 'ts 10 seconds'{why}"
+            f"{where}: watermark = {data['watermark']!r}: write 'ts 10 seconds', a column and how "
+            f"late its rows may come{why}"
         ) from None
     return column, delay.strip()
 
