@@ -76,7 +76,11 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'thetajoin' has no attribute {name!r}")
+        import sys
+
+        # With both, Python itself says which name may be meant.
+        said = f"module 'thetajoin' has no attribute {name!r}"
+        raise AttributeError(said, name=name, obj=sys.modules[__name__])
     from importlib import import_module
 
     value = getattr(import_module(f"thetajoin.{_HOME[name]}"), name)

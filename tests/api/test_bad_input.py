@@ -386,6 +386,7 @@ CALLS: list[tuple[str, list[str]]] = [
     # nearest matches
     ("near(key='nope')", ["key column 'nope' is not in the left input; it has t, s"]),
     ("near(key=('t', 'nope'))", ["is not in the right input"]),
+    ("tj.nearest(A, ZEROS, key=('b', 't'))", ["cannot compare BIGINT with", "`l.b, r.t`"]),
     ("near(key=3)", ["give a column name, or a pair"]),
     ("near(by='nope')", ["unknown column 'nope'"]),
     ("near(by=7)", ["by=7: give a column name or a list of names"]),

@@ -132,6 +132,12 @@ def test_objects_in_a_console_and_a_notebook():
     )
 
 
+def test_a_name_that_there_is_not():
+    script = "import thetajoin as tj\ntj.joinn"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "Did you mean: 'join'?" in ended.stderr
+
+
 def test_names():
     assert dir(tj) == sorted(tj.__all__)
 

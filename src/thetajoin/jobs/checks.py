@@ -62,7 +62,7 @@ def _read_columns(source: SourceSpec) -> Columns | None:
     with suppress(ThetaJoinError, pa.ArrowException, OSError, MismatchError):
         if isinstance(topic, TopicSource) and topic.schema is not None:
             return _parse_columns(topic.schema, [f"kafka_{name}" for name in topic.metadata])
-        if topic is None:
+        if topic is None and "://" not in source.path:  # Spark has the keys to what is far away
             return _read_first(find_files(source.path, repr(source.path), source.format))
     return None
 
