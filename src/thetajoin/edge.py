@@ -43,7 +43,8 @@ def public(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 return function(*args, **kwargs)
             asked = kwargs.pop("progress") if isinstance(kwargs.get("progress"), bool) else None
             if asked is None:  # Spark shows its own progress
-                on_spark = any(type(arg).__module__.startswith("pyspark.") for arg in args)
+                modules = (str(getattr(type(arg), "__module__", "")) for arg in args)
+                on_spark = any(module.startswith("pyspark.") for module in modules)
                 asked = Shown.allowed and not on_spark and sys.stderr.isatty()
             try:
                 _calls.inside, _calls.rows = True, [0]

@@ -179,6 +179,13 @@ def test_a_long_join_shows_that_it_goes_on(slow, monkeypatch):
     assert quiet.getvalue() == ""
 
 
+def test_an_input_whose_class_has_no_module():
+    scope = {"given": A.__arrow_c_stream__}
+    exec("made = type('Bare', (), {'__arrow_c_stream__': given})()", scope)
+    assert not hasattr(type(scope["made"]), "__module__")
+    assert tj.join(scope["made"], A, ON).num_rows == 1
+
+
 def test_a_table_may_be_called_progress():
     query = "SELECT p.x FROM progress p JOIN a ON p.x < a.x"
     assert tj.sql(query, progress=A, a=A).num_rows == 1
