@@ -75,7 +75,7 @@ class Workload:
             columns[f"s{at}"] = words.take(pa.array(rng.integers(0, 5000, self.rows)))
         return pa.table(columns)
 
-    def query(self, sides: Sequence[Any], engine: str) -> Any:
+    def query(self, sides: Sequence[Any], engine: Any) -> Any:
         """The join by one engine."""
         left, right = sides
         if self.within is None:

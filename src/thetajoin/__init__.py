@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         self_join,
         self_join_agg,
     )
+    from thetajoin.batch.files import csv
     from thetajoin.engine.stream import StreamJoin
     from thetajoin.errors import ThetaJoinError
     from thetajoin.many_inputs import join_many
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow
 
 _HOME = {
+    "csv": "batch.files",
     "explain": "api",
     "join": "api",
     "join_agg": "api",
@@ -55,6 +57,7 @@ __all__ = [
     "StreamJoin",
     "ThetaJoinError",
     "TimeWindow",
+    "csv",
     "explain",
     "join",
     "join_agg",
@@ -73,7 +76,11 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'thetajoin' has no attribute {name!r}")
+        import sys
+
+        # With both, Python itself says which name may be meant.
+        said = f"module 'thetajoin' has no attribute {name!r}"
+        raise AttributeError(said, name=name, obj=sys.modules[__name__])
     from importlib import import_module
 
     value = getattr(import_module(f"thetajoin.{_HOME[name]}"), name)
@@ -82,4 +89,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted(__all__)

@@ -6,19 +6,20 @@ What a plain join does not need is imported where it is used: it would take long
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import pyarrow as pa
 
-from thetajoin.batch.tables import ArrowInput, Frame
+from thetajoin.batch.tables import ArrowInput, Frame, Input
 from thetajoin.dispatch import SMALLER, explain_call, run_call
 from thetajoin.dispatch import is_spark as is_spark
 from thetajoin.dispatch import open_join as open_join
+from thetajoin.edge import public
 from thetajoin.engine.layout import HowName
 from thetajoin.engine.nearest import Nearest, nearest_condition
-from thetajoin.engine.spec import JoinSpec
-from thetajoin.errors import enough_memory
+from thetajoin.engine.spec import JoinOptions, JoinSpec
 from thetajoin.index.nearest import Direction, Ties
+from thetajoin.predicate.builder import On
 from thetajoin.window.windows import Window
 
 if TYPE_CHECKING:
@@ -30,45 +31,45 @@ Groups = str | Sequence[str] | Mapping[str, str]
 @overload
 def join(
     left: Frame,
-    right: Any,
-    on: Any,
+    right: Input,
+    on: On,
     *,
     how: HowName = "inner",
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
     suffix: str = "_right",
     indicator: str | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Frame: ...
 
 
 @overload
 def join(
     left: ArrowInput,
-    right: Any,
-    on: Any,
+    right: Input,
+    on: On,
     *,
     how: HowName = "inner",
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
     suffix: str = "_right",
     indicator: str | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> pa.Table: ...
 
 
-@enough_memory(SMALLER)
+@public(SMALLER)
 def join(
     left: Any,
-    right: Any,
-    on: Any,
+    right: Input,
+    on: On,
     *,
     how: HowName = "inner",
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
     suffix: str = "_right",
     indicator: str | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Any:
     """Join two tables on inequalities; the result is of the left table's kind.
 
@@ -104,17 +105,18 @@ def join(
     return run_call(left, right, spec)
 
 
+@public(SMALLER)
 def join_batches(
     left: Any,
-    right: Any,
-    on: Any,
+    right: Input,
+    on: On,
     *,
     how: HowName = "inner",
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
     suffix: str = "_right",
     indicator: str | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Iterator[pa.RecordBatch]:
     """The result of `join` as an iterator of record batches of bounded size.
 
@@ -148,36 +150,36 @@ def join_batches(
 @overload
 def self_join(
     df: Frame,
-    on: Any,
+    on: On,
     *,
     window: Window | None = None,
     order_by: str | None = None,
     suffix: str = "_right",
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Frame: ...
 
 
 @overload
 def self_join(
     df: ArrowInput,
-    on: Any,
+    on: On,
     *,
     window: Window | None = None,
     order_by: str | None = None,
     suffix: str = "_right",
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> pa.Table: ...
 
 
-@enough_memory(SMALLER)
+@public(SMALLER)
 def self_join(
     df: Any,
-    on: Any,
+    on: On,
     *,
     window: Window | None = None,
     order_by: str | None = None,
     suffix: str = "_right",
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Any:
     """Join a table with itself: each pair of rows is tried in both roles, none with itself.
 
@@ -206,45 +208,45 @@ def self_join(
 @overload
 def join_agg(
     left: Frame,
-    right: Any,
-    on: Any,
+    right: Input,
+    on: On,
     *,
     how: HowName = "inner",
     group_by: Groups = (),
     aggs: Mapping[str, str],
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Frame: ...
 
 
 @overload
 def join_agg(
     left: ArrowInput,
-    right: Any,
-    on: Any,
+    right: Input,
+    on: On,
     *,
     how: HowName = "inner",
     group_by: Groups = (),
     aggs: Mapping[str, str],
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> pa.Table: ...
 
 
-@enough_memory(SMALLER)
+@public(SMALLER)
 def join_agg(
     left: Any,
-    right: Any,
-    on: Any,
+    right: Input,
+    on: On,
     *,
     how: HowName = "inner",
     group_by: Groups = (),
     aggs: Mapping[str, str],
     window: Window | None = None,
     order_by: str | tuple[str, str] | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Any:
     """Counts, sums, averages and extremes over the matches of a join, by group.
 
@@ -287,38 +289,39 @@ def join_agg(
 @overload
 def self_join_agg(
     df: Frame,
-    on: Any,
+    on: On,
     *,
     group_by: Groups = (),
     aggs: Mapping[str, str],
     window: Window | None = None,
     order_by: str | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Frame: ...
 
 
 @overload
 def self_join_agg(
     df: ArrowInput,
-    on: Any,
+    on: On,
     *,
     group_by: Groups = (),
     aggs: Mapping[str, str],
     window: Window | None = None,
     order_by: str | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> pa.Table: ...
 
 
+@public(SMALLER)
 def self_join_agg(
     df: Any,
-    on: Any,
+    on: On,
     *,
     group_by: Groups = (),
     aggs: Mapping[str, str],
     window: Window | None = None,
     order_by: str | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Any:
     """Counts, sums, averages and extremes over the matches of a `self_join`, by group.
 
@@ -359,11 +362,11 @@ def self_join_agg(
 @overload
 def nearest(
     left: Frame,
-    right: Any,
+    right: Input,
     *,
     key: str | tuple[str, str],
     by: Any = (),
-    on: Any = None,
+    on: On | None = None,
     direction: Direction = "backward",
     tolerance: Any = None,
     k: int = 1,
@@ -375,18 +378,18 @@ def nearest(
     window: Window | None = None,
     suffix: str = "_right",
     indicator: str | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Frame: ...
 
 
 @overload
 def nearest(
     left: ArrowInput,
-    right: Any,
+    right: Input,
     *,
     key: str | tuple[str, str],
     by: Any = (),
-    on: Any = None,
+    on: On | None = None,
     direction: Direction = "backward",
     tolerance: Any = None,
     k: int = 1,
@@ -398,18 +401,18 @@ def nearest(
     window: Window | None = None,
     suffix: str = "_right",
     indicator: str | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> pa.Table: ...
 
 
-@enough_memory("take fewer left rows at a time")
+@public("take fewer left rows at a time")
 def nearest(
     left: Any,
-    right: Any,
+    right: Input,
     *,
     key: str | tuple[str, str],
     by: Any = (),
-    on: Any = None,
+    on: On | None = None,
     direction: Direction = "backward",
     tolerance: Any = None,
     k: int = 1,
@@ -421,7 +424,7 @@ def nearest(
     window: Window | None = None,
     suffix: str = "_right",
     indicator: str | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Any:
     """For each left row the right row whose `key` is nearest: an as-of join, and more.
 
@@ -478,10 +481,11 @@ def nearest(
     return run_call(left, right, spec)
 
 
+@public(SMALLER)
 def explain(
     left: Any,
-    right: Any,
-    on: Any,
+    right: Input,
+    on: On,
     *,
     how: HowName = "inner",
     window: Window | None = None,
@@ -490,7 +494,7 @@ def explain(
     indicator: str | None = None,
     group_by: Groups = (),
     aggs: Mapping[str, str] | None = None,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Plan | AggPlan:
     """How `join` would go about it: conditions, keys, what drives, and estimated sizes.
 

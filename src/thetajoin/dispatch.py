@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from thetajoin.batch.tables import Kind, from_table, kind_of, no_table
-from thetajoin.engine.compiled import CompiledJoin, compile_call
+from thetajoin.edge import count_rows
+from thetajoin.engine.compiled import CompiledJoin, compile_call, compile_here
 from thetajoin.engine.machine import Size, check_room
 from thetajoin.engine.rows import take_all_in, take_in
 from thetajoin.engine.spec import JoinSpec
@@ -41,7 +42,7 @@ def run_call(left: Any, right: Any, spec: JoinSpec) -> Any:
     if kind is None:
         raise no_table(left, "joined" if spec.self_join else "left")
     batches = take_both_in(left, right, spec, kind)
-    call = compile_call(spec, *(batch.schema for batch in batches))
+    call = compile_here(spec, *(batch.schema for batch in batches))
     found = call.join_tables(*batches)
     if call.join.options.check_memory:
         # Another library's table is made while Arrow's is still there.
@@ -49,7 +50,11 @@ def run_call(left: Any, right: Any, spec: JoinSpec) -> Any:
         advice = f"{SMALLER}, or go ahead with check_memory=False"
         large = partial(_count_if_large, spec, call.join, *batches)
         found = check_room(found, advice, copies=copies, too_large=large)
-    return from_table(pa.Table.from_batches(list(found), schema=call.schema), kind)
+    rows = []
+    for batch in found:
+        count_rows(batch.num_rows)
+        rows.append(batch)
+    return from_table(pa.Table.from_batches(rows, schema=call.schema), kind)
 
 
 def _run_on_spark(left: Any, right: Any, spec: JoinSpec) -> Any:
@@ -67,7 +72,7 @@ def open_join(left: Any, right: Any, spec: JoinSpec) -> tuple[pa.Schema, Iterato
     if is_spark(left) or is_spark(right):
         raise SchemaError("join_batches is for tables in this process; on Spark use join")
     batches = take_both_in(left, right, spec)
-    call = compile_call(spec, *(batch.schema for batch in batches))
+    call = compile_here(spec, *(batch.schema for batch in batches))
     return call.schema, SerialIterator(_take_pieces(call.join_tables(*batches)))
 
 
@@ -123,14 +128,21 @@ def explain_call(left: Any, right: Any, spec: JoinSpec) -> Plan | AggPlan:
     from thetajoin.planner.routing import explain_route
 
     engine = spread = None
-    if is_spark(left) or is_spark(right):
+    inferred, on_spark = False, is_spark(left) or is_spark(right)
+    if on_spark:
         from thetajoin.spark.frames import prepare_explain
 
+        given = spec.window
         left, right, spec, engine, spread = prepare_explain(left, right, spec)
+        inferred = given is None and spec.window is not None
     batches = take_both_in(left, right, spec)
     schemas = batches[0].schema, batches[1].schema
-    call = compile_call(spec, *schemas)
+    call = (compile_call if on_spark else compile_here)(spec, *schemas)
     plan = replace(make_plan(CompiledJoin(spec, *schemas), *batches), engine=engine)
+    if on_spark:
+        plan = plan.without_rows()
+    if inferred:
+        plan = replace(plan, window=f"{plan.window}: the condition bounds the times of a match")
     if spread is not None:
         plan = replace(plan, routing=explain_route(call.join, *spread))
     return plan_aggregates(call.aggregator(), plan) if isinstance(call, TotalsJoin) else plan

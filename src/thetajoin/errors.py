@@ -63,6 +63,26 @@ class OptionError(ThetaJoinError):
     """An unknown option, or a value it cannot take."""
 
 
+class UnknownOptionError(OptionError):
+    """A name that is no option: perhaps one of `known`, or an argument that was mistyped."""
+
+    name = ""
+    known: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, name: str, known: Iterable[str], arguments: Iterable[str] = ()
+    ) -> UnknownOptionError:
+        """The error, which suggests an argument of the call or lists the options."""
+        known = tuple(known)
+        hint = suggest(name, [*arguments, *known])
+        if not hint.startswith("did you"):
+            hint = suggest(name, known)
+        error = cls(f"unknown option {name!r}: {hint}")
+        error.name, error.known = name, known
+        return error
+
+
 class SnapshotError(ThetaJoinError):
     """Bytes that are not a snapshot of this operator and version, or are damaged."""
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import numpy as np
 import pyarrow as pa
 
 from thetajoin.api import join
 from thetajoin.batch.keys import Int64
-from thetajoin.batch.tables import Frame, from_table, kind_of
+from thetajoin.batch.tables import Frame, Input, from_table, kind_of
 from thetajoin.dispatch import SMALLER, is_spark
+from thetajoin.edge import public
 from thetajoin.engine.parts import compare_columns
 from thetajoin.engine.rows import Ordering, take_all_in
-from thetajoin.engine.spec import check_window
-from thetajoin.errors import OptionError, SchemaError, enough_memory
+from thetajoin.engine.spec import JoinOptions, check_window
+from thetajoin.errors import OptionError, SchemaError
 from thetajoin.planner.join_order import Estimate, JoinStep, order_joins, qualify
 from thetajoin.planner.plan import sample_of
+from thetajoin.predicate.builder import Built
 from thetajoin.predicate.condition import conjuncts
+from thetajoin.predicate.nodes import Expr
+from thetajoin.predicate.time_zones import refuse_mixed_columns, refuse_mixed_zones
 from thetajoin.window.many_inputs import (
     ONE,
     between,
@@ -35,36 +39,36 @@ from thetajoin.window.windows import CountWindow, TimeWindow, Window
 @overload
 def join_many(
     inputs: Mapping[str, Frame],
-    on: Any,
+    on: str | Built | Sequence[str | Built],
     *,
     window: Window | None = None,
     order_by: str | Sequence[str] | None = None,
     cross: bool = False,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Frame: ...
 
 
 @overload
 def join_many(
-    inputs: Mapping[str, Any],
-    on: Any,
+    inputs: Mapping[str, Input],
+    on: str | Built | Sequence[str | Built],
     *,
     window: Window | None = None,
     order_by: str | Sequence[str] | None = None,
     cross: bool = False,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Any: ...
 
 
-@enough_memory(SMALLER)
+@public(SMALLER)
 def join_many(
-    inputs: Mapping[str, Any],
-    on: Any,
+    inputs: Mapping[str, Input],
+    on: str | Built | Sequence[str | Built],
     *,
     window: Window | None = None,
     order_by: Any = None,
     cross: bool = False,
-    **options: Any,
+    **options: Unpack[JoinOptions],
 ) -> Any:
     """Join three and more inputs on a condition over their names; the result is of their kind.
 
@@ -102,11 +106,11 @@ def join_many(
     window, order_by = tables.resolve_names(window, order_by)
     parts = conjuncts(on, tables.schemas)
     orders = _orders(order_by, tables.schemas)
-    tables.check(on, window, orders)
+    tables.check(on, parts, window, orders)
     if isinstance(window, CountWindow):
         tables.number(window, orders)
     steps = order_joins(names, parts, tables.estimate(), cross=cross)
-    return _join_in_turn(tables, steps, window, options)
+    return _join_in_turn(tables, steps, window, dict(options))
 
 
 def _check(inputs: Any, window: Window | None, order_by: Any) -> list[str]:
@@ -146,8 +150,20 @@ class _Tables:
         """Window and order with the columns' own names, which are those given."""
         return window, order_by
 
-    def check(self, on: Any, window: Window | None, orders: Mapping[str, str] | None) -> None:
-        """Nothing to refuse: binding has refused all that is wrong."""
+    def check(
+        self,
+        on: Any,
+        parts: Iterable[Expr],
+        window: Window | None,
+        orders: Mapping[str, str] | None,
+    ) -> None:
+        """Refuse times with a zone beside times without; binding has refused all else."""
+        for part in parts:
+            refuse_mixed_zones(part)
+        for x, y in combinations(orders or {}, 2):
+            assert orders is not None
+            pair = compare_columns(orders[x], orders[y], self.schemas[x], self.schemas[y])
+            refuse_mixed_columns(f"order_by of {x!r} and {y!r}", pair)
 
     def join(self, left: Any, right: Any, on: Any, **how: Any) -> Any:
         """One step."""

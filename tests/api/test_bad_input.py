@@ -217,6 +217,17 @@ RIGHT = pa.table(
 TWICE = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["rp", "rp"])
 ZEROS = pa.table({"a": [1], "t": [datetime(2024, 1, 1)]})
 DAYS = pa.table({"b": [2], "t": [date(2024, 1, 1)]})
+NAIVE = pa.table({"t": [datetime(2024, 7, 1, 12, 30)], "s": ["a"]})
+ZONED = pa.table({"t": pa.array([datetime(2024, 7, 1, 11)], pa.timestamp("us", "Europe/Berlin"))})
+MIXED_ZONES = [
+    "l.t < r.t",
+    "r.t = l.t",
+    "r.t BETWEEN l.t AND l.t + INTERVAL 1 HOUR",
+    "ABS(l.t - r.t) < INTERVAL 1 HOUR",
+    "l.t IN (r.t)",
+    "COALESCE(l.t, r.t) < r.t",
+    "CAST(l.s AS TIMESTAMP) > l.t AND l.t < CAST(r.t AS TIMESTAMP_NTZ)",
+]
 SPAN, VECTOR = timedelta(1), np.zeros(3)
 ON = "l.rp < r.rp"
 
@@ -323,6 +334,26 @@ CALLS: list[tuple[str, list[str]]] = [
     ("stream(window=tj.TimeWindow(5, time='t')).take_late()", ["keep_late=True"]),
     ("stream(window=tj.CountWindow(5), keep_late=True)", ["needs a TimeWindow"]),
     ("stream(window=tj.TimeWindow(5, time='t'), keep_late='yes')", ["True or False"]),
+    # times with a zone beside times without
+    *((f"tj.join(NAIVE, ZONED, {on!r})", ["l.t has no time zone and", "CAST(l.t AS TIMESTAMP)"])
+      for on in MIXED_ZONES),
+    ("tj.join(ZONED, NAIVE, 'l.t < r.t')", ["r.t has no time zone and l.t has one", "`l.t < r.t`"]),
+    ("tj.join_batches(NAIVE, ZONED, 'l.t < r.t')", ["l.t has no time zone"]),
+    ("tj.explain(NAIVE, ZONED, 'l.t < r.t')", ["l.t has no time zone"]),
+    ("tj.join_agg(NAIVE, ZONED, 'l.t < r.t', aggs={'n': 'count(*)'})", ["l.t has no time zone"]),
+    ("tj.nearest(NAIVE, ZONED, key='t')", ["key: l.t has no time zone and r.t has one", "CAST"]),
+    ("tj.nearest(NAIVE, ZONED, key='t', on='l.t < r.t')", ["has no time zone"]),
+    ("tj.join(NAIVE, ZONED, 'l.s < CAST(r.t AS STRING)', window=tj.TimeWindow('1 h', time='t'))",
+     ["the window's time: l.t has no time zone", "tz_localize"]),
+    ("tj.join(NAIVE, ZONED, 'l.s < CAST(r.t AS STRING)', window=tj.CountWindow(5), order_by='t')",
+     ["order_by: l.t has no time zone"]),
+    ("stream('l.t < r.t', left_schema=NAIVE.schema, right_schema=ZONED.schema)",
+     ["l.t has no time zone"]),
+    ("stream('l.t < r.t').push(NAIVE, ZONED)", ["l.t has no time zone"]),
+    ("tj.StreamJoin.nearest(key='t', window=tj.TimeWindow('1 h', time='t')).push(NAIVE, ZONED)",
+     ["l.t has no time zone"]),
+    ("many('r.t < s.t', {'r': NAIVE, 's': ZONED})", ["r.t has no time zone and s.t has one"]),
+    ("tj.sql('SELECT * FROM a JOIN b ON a.t < b.t', a=NAIVE, b=ZONED)", ["a.t has no time zone"]),
     # aggregates
     ("agg({'s': 'sum(l.kk)'})", ["in aggregate 's': unknown column 'kk' of the left side", "'k'"]),
     ("agg({'s': 'sum(k)'})", ["ambiguous"]),
@@ -355,6 +386,7 @@ CALLS: list[tuple[str, list[str]]] = [
     # nearest matches
     ("near(key='nope')", ["key column 'nope' is not in the left input; it has t, s"]),
     ("near(key=('t', 'nope'))", ["is not in the right input"]),
+    ("tj.nearest(A, ZEROS, key=('b', 't'))", ["cannot compare BIGINT with", "`l.b, r.t`"]),
     ("near(key=3)", ["give a column name, or a pair"]),
     ("near(by='nope')", ["unknown column 'nope'"]),
     ("near(by=7)", ["by=7: give a column name or a list of names"]),
@@ -409,6 +441,20 @@ def test_calls(typed: str, parts: list[str]) -> None:
             refused(call, *parts)
     else:
         refused(lambda: eval(typed), *parts)
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        "CAST(l.t AS TIMESTAMP) > r.t",
+        "l.t > CAST(r.t AS TIMESTAMP_NTZ)",
+        "l.t > TIMESTAMP '2024-07-01 00:00:00' AND r.t > DATE '2024-07-01'"
+        " AND l.s > CAST(r.t AS STRING)",
+        "CAST('2024-07-01' AS DATE) + INTERVAL 2 HOURS < l.t AND l.s <> CAST(r.t AS STRING)",
+    ],
+)
+def test_a_cast_says_what_a_time_without_a_zone_means(on):
+    assert tj.join(NAIVE, ZONED, on).num_rows == 1
 
 
 def test_empty_tables_are_no_mistake():

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 import thetajoin as tj
-from strategies import ids
+from strategies import ids, refused
 from thetajoin.batch.files import read_files
 
 LEFT = pa.table({"lid": [0, 1, 2], "a": [1, 5, None], "s": ["x", None, "zé"]})
@@ -254,3 +254,37 @@ def test_a_name_that_is_no_text(folder: Path) -> None:
             return "t.parquet"
 
     assert ids(tj.join(Named(), RIGHT, "l.a < r.b")) == PAIRS
+
+
+def test_csv_that_a_path_alone_would_not_read_right(folder: Path) -> None:
+    (folder / "plain.txt").write_text("1;a;01\n5;;02\n")
+    rows = tj.csv("plain.txt", header=False, delimiter=";")
+    assert rows.to_pydict() == {"f0": [1, 5], "f1": ["a", ""], "f2": [1, 2]}
+    names = ["low", "name", "code"]
+    rows = tj.csv(
+        "plain.txt",
+        header=False,
+        delimiter=";",
+        names=names,
+        types={"code": pa.string()},
+        null_values=[""],
+    )
+    assert rows.to_pydict() == {"low": [1, 5], "name": ["a", None], "code": ["01", "02"]}
+    (folder / "headed.csv").write_text("made today\nx,y\n1,2\n")
+    assert tj.csv("headed.csv", skip_rows=1).to_pydict() == {"x": [1], "y": [2]}
+    assert tj.csv("headed.csv", skip_rows=1, names=["a", "b"]).to_pydict() == {"a": [1], "b": [2]}
+    (folder / "tabs.tsv").write_text("1\t2\n")
+    assert tj.csv("tabs.tsv", header=False).to_pydict() == {"f0": [1], "f1": [2]}
+    (folder / "many").mkdir()
+    for at in (0, 1):
+        (folder / "many" / f"{at}.csv").write_text(f"{at},{at + 10}\n")
+    many = tj.csv("many/*.csv", header=False, names=["lid", "a"])
+    assert many.to_pydict() == {"lid": [0, 1], "a": [10, 11]}
+    assert ids(tj.join(many, pa.table({"rid": [7], "b": [10]}), "l.a > r.b")) == {(1, 7): 1}
+
+
+def test_csv_that_is_wrong(folder: Path) -> None:
+    (folder / "a.csv").write_text("x,y\n1,2\n")
+    refused(lambda: tj.csv("no.csv"), "'no.csv': there is no such file")
+    refused(lambda: tj.csv("a.csv", delimiter=";;"), "delimiter=';;': give one character")
+    refused(lambda: tj.csv("a.csv", types={"x": pa.date32()}), "'a.csv' cannot be read")

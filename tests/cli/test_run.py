@@ -282,3 +282,26 @@ def test_a_job_that_has_a_sink_takes_no_format(folder, refused, run):
     assert "the job writes o.csv" in refused("run", "job.toml", "--json")
     assert run("run", "job.toml", "--limit", 1)[0] == 0
     assert (folder / "o.csv").read_text() == '"k","s"\n1,"x"\n'
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_folder_that_is_not_there(folder, run, monkeypatch, answer):
+    """On a terminal it is asked for, in a script it is made."""
+    asked = []
+
+    def confirm(text, **_):
+        asked.append(text)
+        return answer
+
+    monkeypatch.setattr("typer.confirm", confirm)
+    assert run("run", QUERY, "--out", "script/o.csv")[0] == 0
+    assert asked == []
+    for stream in (sys.stdin, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    code, _, err = run("run", QUERY, "--out", "sub/o.csv")
+    assert asked == [f"there is no folder {folder / 'sub'}: make it?"]
+    assert (folder / "sub" / "o.csv").exists() is answer
+    assert code == (0 if answer else 1)
+    assert ("nothing was written" in err) is not answer
+    assert run("run", QUERY, "--out", "script/p.csv")[0] == 0
+    assert len(asked) == 1

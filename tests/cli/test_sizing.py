@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,7 +43,11 @@ def job(tmp_path: Path) -> Path:
 def test_the_arithmetic_is_shown(job: Path, run) -> None:
     code, out, err = run("explain", str(job), "--rate", "6k/min")
     assert code == 0, err
-    assert "inner join on" in out
+    assert "inner join on x.v < y.v" in out
+    shares = re.findall(r"(?:about|x) (\S+) of all pairs", out)
+    assert len(shares) == 2
+    assert len(set(shares)) == 1
+    assert float(re.search(r"x ([\d.]+) ns = ", out)[1]) >= 10
     assert "100/s x (60 s window + 10 s watermark) = 7,000 rows in the window" in out
     for line in ("state:", "disk:", "matches:", "cores:", "memory:"):
         assert line in out

@@ -13,6 +13,7 @@ REASONS = {
     r"the condition is constant": "a condition that no pair decides is an error by contract",
     r"the condition names only": "a condition over one side is an error by contract",
     r"not VOID at position": "a pandas column without a value has no type",
+    r"has no time zone and": "nothing but a CAST says how times with and without a zone compare",
     r"which DuckDB has no type for": "DuckDB runs what surrounds a join, and has fewer types",
     r"Could not convert Timestamp": "DuckDB runs what surrounds a join, and has fewer times",
 }

@@ -178,6 +178,8 @@ def test_a_plan_names_what_is_ordered(frames: tuple[Any, Any]) -> None:
     left, right = frames
     plan = tj.explain(left, right, ON, units=2, broadcast_rows=0)
     assert plan.parts[0].ordered == ("l.a < r.b", "l.c >= r.d")
+    assert "rows:   not counted" in str(plan)
+    assert "pairs" not in str(plan).replace("pairs of", "")
 
 
 def test_a_warning_where_spark_would_send_too_much_at_once(

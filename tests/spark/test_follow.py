@@ -80,6 +80,26 @@ def test_each_micro_batch_once_and_in_order(steps: list[list[int]]) -> None:
     assert follower.missed == 0
 
 
+@pytest.mark.parametrize("looks", [1, 4])
+def test_looks_for_rows_that_found_none_are_no_micro_batches(looks: int) -> None:
+    """Spark reports them with the number of the micro-batch that is to come."""
+    query, seen = Query(), list[int]()
+    follower = Follower(query, lambda p: seen.append(p.batch))
+    idle = REPORT | {"numInputRows": 0, "durationMs": {"latestOffset": 40, "triggerExecution": 52}}
+    steps = [(0, False), (1, True), (1, True), (1, False), (2, False), (3, True)]
+    for at, (batch, waits) in enumerate(steps):
+        query.report(batch, second=at)
+        if waits:
+            time = query.recentProgress[-1].timestamp
+            given = idle | {"batchId": batch, "runId": RUNS[0], "timestamp": time}
+            query.recentProgress[-1] = StreamingQueryProgress.fromJson(given)
+        if looks > 1 or at in (2, 5):
+            follower.look()
+    assert seen == [0, 1, 2]
+    assert follower.batches == 3
+    assert follower.missed == 0
+
+
 def test_what_spark_has_thrown_away_is_counted() -> None:
     query, seen = Query(kept=3), list[int]()
     follower = Follower(query, lambda p: seen.append(p.batch))

@@ -65,6 +65,27 @@ def test_time_window_with_late_and_unordered_rows(streams: Streams, seed: int) -
     assert seed or result.late_rows > 0
 
 
+def test_a_condition_that_bounds_both_times_is_the_window(streams: Streams) -> None:
+    batches = [*random_batches(7, batches=3), closing()]
+    streams.push(*batches)
+    on = f"{ON} AND r.t BETWEEN l.t AND l.t + INTERVAL 12 SECONDS"
+    oracle = naive.Time(seconds(0), seconds(12))
+    inputs = streams.both("5 seconds")
+    query = streams.start(tj.join(*inputs, on, how="left", units=2))
+    totals = tj.join_agg(*inputs, on, group_by="l.t", aggs={"n": "count(*)"})
+    assert totals.isStreaming
+    run = streams.wait(query)
+    steps = with_watermarks(batches, seconds(5))
+    want, result = expected(steps, PRED, how="left", window=oracle)
+    assert run.ids == want
+    assert run.total("late_rows") == result.late_rows
+    told = str(tj.explain(*inputs, on))
+    assert "window: TimeWindow(after='12 seconds', time='t'): the condition bounds" in told
+    for frames, text in ((inputs, f"{ON} AND r.t >= l.t"), (streams.both(), on)):
+        with pytest.raises(tj.ThetaJoinError, match="a stream needs a window"):
+            tj.join(*frames, text)
+
+
 # A simulated cluster runs every kind of join under this routing.
 @pytest.mark.parametrize(
     "hows", [("left", "full", "anti"), pytest.param(tuple(HOWS), marks=pytest.mark.slow)], ids=len

@@ -177,7 +177,7 @@ def _bind(source: Any, left: pa.Schema, right: pa.Schema) -> Expr:
 def _output(name: str, text: str, left: pa.Schema, right: pa.Schema, terms: list[Term]) -> Output:
     from sqlglot import exp
 
-    from thetajoin.predicate.bind import bind_tree
+    from thetajoin.predicate.bind import AGGREGATES, bind_tree
     from thetajoin.predicate.condition import Scope
     from thetajoin.predicate.parse import Source, parse
 
@@ -192,7 +192,11 @@ def _output(name: str, text: str, left: pa.Schema, right: pa.Schema, terms: list
             if isinstance(tree, exp.Anonymous)
             else ("this is not an aggregate")
         )
-        hint = suggest(tree.name, FUNCTIONS) if isinstance(tree, exp.Anonymous) else _EXAMPLE
+        hint = _EXAMPLE
+        if isinstance(tree, exp.Anonymous):
+            # A name that is an aggregate elsewhere is no slip of the finger.
+            known = tree.name.lower() in AGGREGATES
+            hint = f"there are: {', '.join(FUNCTIONS)}" if known else suggest(tree.name, FUNCTIONS)
         raise source.error(what, tree, hint)
     arguments = list(tree.expressions)
     if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):

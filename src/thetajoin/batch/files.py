@@ -7,7 +7,7 @@ import glob
 import importlib.util
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from thetajoin.edge import public
 from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, one_line
 from thetajoin.secrets import hide_passwords
 
@@ -44,6 +45,64 @@ def read_files(path: str | os.PathLike[str], what: str) -> pa.Table:
     if not text:
         raise SchemaError(f"the {what} input is an empty text: give a table or the path of a file")
     return find_files(text, f"the {what} input {text!r}").read()
+
+
+@public("read fewer files at a time")
+def csv(
+    path: str | os.PathLike[str],
+    *,
+    header: bool = True,
+    names: Sequence[str] | None = None,
+    delimiter: str | None = None,
+    skip_rows: int = 0,
+    types: Mapping[str, Any] | None = None,
+    null_values: Sequence[str] | None = None,
+) -> pa.Table:
+    """A CSV file, or several, as a table: for those that a path alone would not read right.
+
+    Costs reading the files; the table can be the input of every call.
+
+    Args:
+        path: a file, a folder or a pattern, as in the other calls; the names may end in anything.
+        header: whether the first line has the columns' names; else they are f0, f1, ...
+        names: the columns' names, in place of those in the file.
+        delimiter: what stands between values: a comma, or a tab in ``.tsv``.
+        skip_rows: lines to pass over before the header.
+        types: types of columns by name, such as ``{"zip": pa.string()}``; the others are guessed.
+        null_values: what stands for NULL, in place of an empty value, ``NA``, ``null`` and so on.
+
+    >>> import thetajoin as tj, pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "bands.txt")
+    >>> _ = file.write_text("1;a\\n5;b\\n")
+    >>> tj.csv(file, header=False, names=["low", "name"], delimiter=";").to_pydict()
+    {'low': [1, 5], 'name': ['a', 'b']}
+    """
+    from pyarrow import csv
+
+    if delimiter is not None and len(delimiter) != 1:
+        raise OptionError(f"delimiter={delimiter!r}: give one character, such as ';'")
+    text = os.fsdecode(path)
+    form = "tsv" if format_of(text) == "tsv" else "csv"
+    found = find_files(text, repr(text), form)
+    nulls = {} if null_values is None else {"null_values": [*null_values]}
+    options = {
+        "read_options": csv.ReadOptions(
+            # Names in place of the file's: its header is one more line to pass over.
+            skip_rows=skip_rows + (header and names is not None),
+            column_names=None if names is None else [*names],
+            autogenerate_column_names=not header and names is None,
+        ),
+        "parse_options": _csv_options(form, delimiter),
+        "convert_options": csv.ConvertOptions(
+            column_types=dict(types or {}), strings_can_be_null=bool(nulls), **nulls
+        ),
+    }
+    tables = []
+    with _explain_failure(found.name):
+        for file in found.paths:
+            with found.filesystem.open_input_stream(file) as stream:
+                tables.append(csv.read_csv(stream, **options))
+        return pa.concat_tables(tables, promote_options="permissive")
 
 
 def find_files(text: str, name: str, form: str | None = None) -> Files:
@@ -347,11 +406,12 @@ def read_open(file: pa.NativeFile, form: str) -> pa.Table:
     return parquet.read_table(file)
 
 
-def _csv_options(form: str) -> Any:
+def _csv_options(form: str, delimiter: str | None = None) -> Any:
     from pyarrow import csv
 
+    usual = "\t" if form == "tsv" else ","
     # A quoted value may have line breaks; without this they are read only by luck.
-    return csv.ParseOptions(delimiter="\t" if form == "tsv" else ",", newlines_in_values=True)
+    return csv.ParseOptions(delimiter=delimiter or usual, newlines_in_values=True)
 
 
 PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}

@@ -104,7 +104,14 @@ def _to_arrow(table: Any, what: str, as_kind: Kind | None) -> pa.Table | pa.Reco
         raise no_table(table, what)
     if kind == "pandas":
         frame = without_odd_categories(table)
-        plain = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+        try:
+            plain = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+        except OverflowError as error:
+            name = next(name for name in frame.columns if _is_too_wide(frame[name]))
+            raise DataError(
+                f"column {name!r} of the {what} input has integers of more than 64 bits: cast it "
+                "to a string or a double"
+            ) from error
         return mark_dtypes(plain, table) if as_kind == "pandas" else plain
     if kind in ("polars", "lazy"):
         _refuse_objects(table, what)
@@ -119,6 +126,15 @@ def _to_arrow(table: Any, what: str, as_kind: Kind | None) -> pa.Table | pa.Reco
     if hasattr(table, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(table).read_all()
     return pa.record_batch(table)
+
+
+def _is_too_wide(values: Any) -> bool:
+    """Whether a column of pandas has integers that Arrow has no type for."""
+    try:
+        pa.Array.from_pandas(values)
+    except OverflowError:
+        return True
+    return False
 
 
 def _read(reader: pa.RecordBatchReader, what: str) -> pa.Table:
@@ -266,3 +282,4 @@ class ArrowStream(Protocol):
 Frame = TypeVar("Frame", bound=PandasFrame | PolarsFrame | SparkFrame | ArrowTable)
 # Inputs that have no kind of their own: the result is an Arrow table.
 ArrowInput = str | os.PathLike[str] | ArrowStream
+Input = PandasFrame | PolarsFrame | SparkFrame | ArrowTable | ArrowInput

@@ -21,10 +21,9 @@ from contextlib import suppress
 from typing import Any
 
 from thetajoin.cli import INTERRUPTED, STOPPED
+from thetajoin.edge import TRACEBACK, Shown
 from thetajoin.errors import ThetaJoinError, one_line
 
-# Set, it has an error that this program did not expect shown with its traceback.
-TRACEBACK = "THETAJOIN_TRACEBACK"
 AGAIN_S = 0.05  # until a Ctrl-C that was lost is tried again
 _came = threading.Event()
 _said = threading.Event()
@@ -37,6 +36,7 @@ def main(command: Callable[[], int] | None = None) -> None:
     `command` runs and gives its exit code; by default it is ``thetajoin``, as typed.
     """
     take_over()
+    Shown.allowed = False
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A terminal may have fewer letters than a user's data.

@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 
 from thetajoin.cli.command import after_stopping
 from thetajoin.cli.display import LiveLine, WatchView, show_rows
 from thetajoin.cli.terminal import format_count, say, screen, show_work
 from thetajoin.errors import OptionError, ThetaJoinError
+from thetajoin.jobs.checks import check_streams
 from thetajoin.jobs.files import output_format, place
 from thetajoin.jobs.job_file import (
     TABLE,
@@ -111,6 +113,8 @@ def _read_tables(tables: Sequence[str]) -> dict[str, SourceSpec]:
 
 def compile_query(job: Job, settings: StreamSettings | None = None) -> CheckedQuery:
     """The job's query over its sources, checked; nothing has run yet."""
+    if job.streaming and settings is None:  # else it was checked before Spark was loaded
+        check_streams(job)
     with show_work("reading") as tell:
         return compile_job(job, settings, tell=tell, note=tell_user)
 
@@ -129,6 +133,8 @@ def run_job(job: Job, console: Console, watching: Watching = NOBODY) -> None:
     if job.streaming:
         _run_stream(job, console, watching)
         return
+    if job.sink is not None and (job.file is None or job.file.suffix == ".sql"):
+        _ask_for_folder(job.sink.absolute().parent)
     query = compile_query(job)
     if job.sink is None and job.shown == TABLE:
         _show(query, job.limit, console)
@@ -151,6 +157,14 @@ def run_job(job: Job, console: Console, watching: Watching = NOBODY) -> None:
         say(console, f"{format_count(rows, 'row')} in {job.sink}")
 
 
+def _ask_for_folder(folder: Path) -> None:
+    """Ask before a folder is made that may be a slip of the finger; a script is not asked."""
+    if folder.exists() or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    if not typer.confirm(f"there is no folder {folder}: make it?", default=True, err=True):
+        raise OptionError("nothing was written: name a file in a folder that is there with --out")
+
+
 def _show(query: CheckedQuery, limit: int | None, console: Console) -> None:
     """Show the first rows; no more than one further row is computed to know whether there is."""
     most = SHOWN if limit is None else limit
@@ -165,6 +179,7 @@ def _show(query: CheckedQuery, limit: int | None, console: Console) -> None:
 
 def _run_stream(job: Job, console: Console, watching: Watching) -> None:
     """Run a streaming job until its streams end or somebody stops it."""
+    check_streams(job)
     with only_job_on(job.checkpoint), open_watchers(watching, job, tell_user) as watchers:
         query, found = plan_stream(job, compile_query)
         watchers.draw(job, query)

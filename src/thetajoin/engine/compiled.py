@@ -45,7 +45,8 @@ from thetajoin.engine.step import Share
 from thetajoin.engine.store import SEGMENTS, Store, StoreConfig
 from thetajoin.paper_options import AUTO, PO_JOIN, check_suits, load_live_store
 from thetajoin.predicate import Comparison, Condition, Difference, compile_condition
-from thetajoin.window.windows import CountWindow, FullHistory
+from thetajoin.predicate.time_zones import refuse_mixed_columns, refuse_mixed_zones
+from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow
 
 # Pairs of rows: for each side a table, and positions in it.
 ListedPairs = tuple[
@@ -100,6 +101,16 @@ def compile_call(spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> Kind:
     from thetajoin.aggregate.totals import TotalsJoin
 
     return TotalsJoin.of(spec, left, right)
+
+
+def compile_here(spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> Kind:
+    """Compile a call for rows in this process, where no session has a zone for times without one.
+
+    On Spark the session has one, and `spark.meaning` looks at it.
+    """
+    call = compile_call(spec, left, right)
+    call.join.refuse_mixed_zones()
+    return call
 
 
 def compile_join(
@@ -207,6 +218,18 @@ class CompiledJoin:
         """The spec with the condition as text, as a snapshot holds it."""
         on = None if self.spec.on is None else self.condition.sql
         return replace(self.spec, on=on)
+
+    def refuse_mixed_zones(self) -> None:
+        """Refuse to compare timestamps with a zone with some without."""
+        refuse_mixed_zones(self.condition.given)
+        schemas = self.schemas["l"], self.schemas["r"]
+        if isinstance(self.window, TimeWindow):
+            names = self.window.left_time, self.window.right_time
+            refuse_mixed_columns("the window's time", compare_columns(*names, *schemas))
+        if self.spec.order_by is not None:
+            refuse_mixed_columns("order_by", compare_columns(*self.spec.order_by, *schemas))
+        if self.spec.nearest is not None:
+            refuse_mixed_columns("key", compare_columns(*self.spec.nearest.key, *schemas))
 
     def _order_columns(self) -> Comparison | None:
         names = self.spec.order_by

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from os import PathLike
+from typing import Any, Literal, TypedDict
 
 from thetajoin.engine.layout import How, check_suffix, parse_how
 from thetajoin.engine.machine import available_cores
 from thetajoin.engine.nearest import Nearest, nearest_from_dict, nearest_how, nearest_window
-from thetajoin.errors import OptionError, WindowError, suggest
+from thetajoin.errors import OptionError, UnknownOptionError, WindowError
 from thetajoin.paper_options import PO_JOIN, check_index
 from thetajoin.predicate import condition_text
 from thetajoin.window.windows import (
@@ -22,6 +23,35 @@ from thetajoin.window.windows import (
 )
 
 TotalsHow = Literal["inner", "left"]
+
+
+class JoinOptions(TypedDict, total=False):
+    """How a call is run, as type checkers know it: `Options`, and what only Spark has."""
+
+    threads: int
+    chunk_rows: int
+    head_rows: int
+    merge: Literal["background", "inline"]
+    index: str
+    index_options: dict[str, Any]
+    check_memory: bool
+    progress: bool | None
+    # of tables and streams on Spark
+    engine: Literal["auto", "thetajoin", "spark"]
+    units: int
+    routing: Any
+    late: str | PathLike[str] | None
+    migrated: str | PathLike[str]
+    broadcast_rows: int
+    held_rows: int
+    partitioning: str
+    p: int
+    pre_filter: bool
+    amalgamate: bool
+    split_oversized: bool
+    partition_filter: bool
+    observe: Any
+
 
 NO_WINDOW = (
     "a stream needs a window: TimeWindow('10 minutes', time='ts'), CountWindow(1000) or "
@@ -256,7 +286,7 @@ class Options:
 
         >>> Options.parse({"thread": 2})
         Traceback (most recent call last):
-        thetajoin.errors.OptionError: unknown option 'thread': did you mean 'threads'?
+        thetajoin.errors.UnknownOptionError: unknown option 'thread': did you mean 'threads'?
         """
         known = [option.name for option in fields(cls)]
         for name in given:
@@ -267,5 +297,5 @@ class Options:
                     f"{name}= goes with a join of two Spark streams: leave it out here"
                 )
             if name not in known:
-                raise OptionError(f"unknown option {name!r}: {suggest(name, known)}")
+                raise UnknownOptionError.of(name, known)
         return cls(**given)

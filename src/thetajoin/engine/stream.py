@@ -6,18 +6,20 @@ import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack
 
 import pyarrow as pa
 
+from thetajoin.batch.tables import Input
+from thetajoin.edge import plain, public
 from thetajoin.engine import snapshot as snapshots
-from thetajoin.engine.compiled import compile_call
+from thetajoin.engine.compiled import Kind, compile_call, compile_here
 from thetajoin.engine.layout import HowName, check_indicator
 from thetajoin.engine.nearest import Nearest, nearest_condition
-from thetajoin.engine.parts import SIDES
+from thetajoin.engine.parts import SIDES, check_columns
 from thetajoin.engine.rows import conform, take_all_in
 from thetajoin.engine.snapshot import read, report_damage
-from thetajoin.engine.spec import JoinSpec, Options, check_window
+from thetajoin.engine.spec import JoinOptions, JoinSpec, Options, check_window
 from thetajoin.engine.state import JoinState
 from thetajoin.errors import (
     OptionError,
@@ -27,6 +29,8 @@ from thetajoin.errors import (
     enough_memory,
 )
 from thetajoin.kernels.threads import new_lock
+from thetajoin.predicate import condition_text
+from thetajoin.predicate.builder import On
 from thetajoin.window.windows import TimeWindow, Window
 
 P = ParamSpec("P")
@@ -78,7 +82,10 @@ def atomic(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P]
             return method(self, *args, **kwargs)
         except ForgottenError as error:
             self._now = error.now
-            raise error.cause from None
+            raise plain(error.cause) from None
+        except (ThetaJoinError, KeyboardInterrupt) as error:
+            self._now = before
+            raise plain(error) from None
         except BaseException:
             self._now = before
             raise
@@ -195,9 +202,10 @@ class StreamJoin:
     {'a': [1, 5], 'n': [2, 1]}
     """
 
+    @public(LESS)
     def __init__(
         self,
-        on: Any,
+        on: On,
         *,
         how: HowName = "inner",
         window: Window | None = None,
@@ -209,7 +217,7 @@ class StreamJoin:
         group_by: str | Sequence[str] | Mapping[str, str] = (),
         aggs: Mapping[str, str] | None = None,
         keep_late: bool = False,
-        **options: Any,
+        **options: Unpack[JoinOptions],
     ) -> None:
         """Check everything that can be checked without rows."""
         spec = JoinSpec.of(
@@ -227,12 +235,13 @@ class StreamJoin:
         self._begin(spec, left_schema, right_schema)
 
     @classmethod
+    @public(LESS)
     def nearest(
         cls,
         *,
         key: str | tuple[str, str],
         by: Any = (),
-        on: Any = None,
+        on: On | None = None,
         direction: str = "backward",
         tolerance: Any = None,
         k: int = 1,
@@ -245,7 +254,7 @@ class StreamJoin:
         suffix: str = "_right",
         indicator: str | None = None,
         keep_late: bool = False,
-        **options: Any,
+        **options: Unpack[JoinOptions],
     ) -> StreamJoin:
         """The nearest match of two streams: `tj.nearest`'s arguments, pushed in micro-batches.
 
@@ -296,7 +305,13 @@ class StreamJoin:
         join._begin(spec, left_schema, right_schema)
         return join
 
-    def _begin(self, spec: JoinSpec, left: pa.Schema | None, right: pa.Schema | None) -> None:
+    def _begin(
+        self,
+        spec: JoinSpec,
+        left: pa.Schema | None,
+        right: pa.Schema | None,
+        compile_for: Callable[..., Kind] = compile_here,
+    ) -> None:
         self._lock = new_lock(self)
         self._spec = spec.for_stream()
         if spec.indicator is not None:
@@ -305,16 +320,50 @@ class StreamJoin:
         self._now = _Now(
             {"left": check_given_schema(left, "left"), "right": check_given_schema(right, "right")}
         )
+        for name, schema in self._now.schemas.items():
+            self._check_names(name, schema)
         if left is not None and right is not None:
-            self._now = self._open(left, right)
+            self._now = self._open(left, right, compile_for)
+
+    def _check_names(self, name: str, schema: pa.Schema | None) -> None:
+        """Refuse rows without the columns that the window, the order and the key name."""
+        spec, at = self._spec, ("left", "right").index(name)
+        if schema is None:
+            return
+
+        def check(what: str, columns: tuple[str | None, str | None], **error: Any) -> None:
+            mine = (columns[0], None) if at == 0 else (None, columns[1])
+            check_columns(what, mine, schema, schema, **error)
+
+        if isinstance(spec.window, TimeWindow):
+            time = spec.window.left_time, spec.window.right_time
+            check("the window's time", time, error=WindowError)
+        if spec.order_by is not None:
+            check("order_by", spec.order_by)
+        if spec.nearest is not None:
+            check("key", spec.nearest.key)
+            check("order_by", (None, spec.nearest.order_by))
+
+    def __repr__(self) -> str:
+        spec, stats = self._spec, self.stats
+        on = "" if spec.on is None else f"{condition_text(spec.on)!r}, "
+        what = spec.how if spec.nearest is None else f"nearest on {' and '.join(spec.nearest.key)}"
+        rows = f"{stats.window_left:,} left and {stats.window_right:,} right rows held"
+        ended = ", finished" if self._now.finished else ""
+        return f"<StreamJoin {on}{what}, {spec.window}: {rows}, pairs: {stats.pairs:,}{ended}>"
 
     @property
     def _state(self) -> JoinState | None:
         return self._now.state
 
-    def _open(self, left: pa.Schema, right: pa.Schema) -> _Now:
+    def _open(
+        self,
+        left: pa.Schema,
+        right: pa.Schema,
+        compile_for: Callable[..., Kind] = compile_here,
+    ) -> _Now:
         """The join, now that both schemas are known, with the output of what waited."""
-        state = compile_call(self._spec, left, right).new_state()
+        state = compile_for(self._spec, left, right).new_state()
         state.keeps_late = self._spec.keep_late
         output: list[pa.RecordBatch] = []
         early = self._now.early
@@ -338,7 +387,7 @@ class StreamJoin:
 
     @atomic
     @enough_memory(LESS)
-    def push(self, left: Any = None, right: Any = None) -> pa.Table:
+    def push(self, left: Input | None = None, right: Input | None = None) -> pa.Table:
         """Take the next micro-batch of either or both sides and return the new matches.
 
         If it fails (another schema, an overflow in an expression) nothing of it is taken in, and
@@ -372,6 +421,7 @@ class StreamJoin:
             known = schemas[name]
             if batch is not None:
                 schemas[name] = batch.schema if known is None else known
+                self._check_names(name, batch.schema)
                 conform(batch, schemas[name], "l" if name == "left" else "r")
         left, right = schemas["left"], schemas["right"]
         if left is not None and right is not None:
@@ -510,6 +560,7 @@ class StreamJoin:
         return snapshots.write(saved, state)
 
     @classmethod
+    @public(LESS)
     def restore(cls, data: bytes) -> StreamJoin:
         """The operator that `snapshot` saved; it goes on exactly where that one stood.
 
@@ -522,7 +573,9 @@ class StreamJoin:
         with report_damage():
             saved, fill = read(data)
             join = cls.__new__(cls)
-            join._begin(saved.spec, saved.schemas["left"], saved.schemas["right"])
+            # A join that an older version began goes on, whatever would be refused now.
+            schemas = saved.schemas["left"], saved.schemas["right"]
+            join._begin(saved.spec, *schemas, compile_call)
             pending = saved.pending
             if join._state is not None:
                 pending = join._state.restore_owed(pending)

@@ -48,7 +48,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from thetajoin.batch.files import FORMATS, format_of
-from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, suggest
+from thetajoin.errors import OptionError, SchemaError, ThetaJoinError, WindowError, suggest
 from thetajoin.jobs.files import (
     WRITTEN,
     check_apart,
@@ -77,7 +77,7 @@ from thetajoin.jobs.systems import (
     read_topic_source,
 )
 from thetajoin.query.text import parse_query
-from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow, Window
+from thetajoin.window.windows import CountWindow, FullHistory, TimeWindow, Window, length_in
 
 _KEYS: dict[str, dict[str, type]] = {
     "job": {
@@ -167,7 +167,18 @@ class Job:
     @property
     def spark_trigger(self) -> dict[str, Any]:
         """The trigger as Spark takes it."""
-        return {"availableNow": True} if self.trigger == NOW else {"processingTime": self.trigger}
+        if self.trigger == NOW:
+            return {"availableNow": True}
+        return {"processingTime": spark_length(self.trigger)}
+
+
+def spark_length(text: str) -> str:
+    """A length of time as Spark reads it, who has fewer words for units.
+
+    >>> spark_length("10 s"), spark_length("1 hour 30 mins")
+    ('10000 milliseconds', '5400000 milliseconds')
+    """
+    return f"{length_in(text, 'ms', 'the length')} milliseconds"
 
 
 class CheckedQuery(Protocol):
@@ -296,10 +307,17 @@ def _read_source(data: Any, where: str, base: Path) -> SourceSpec:
 def _read_watermark(data: dict[str, Any], where: str) -> tuple[str, str] | None:
     if "watermark" not in data:
         return None
-    column, _, delay = data["watermark"].partition(" ")
-    if not delay:
-        raise OptionError(f"{where}: watermark = {data['watermark']!r}: write 'ts 10 seconds'")
-    return column, delay
+    column, _, delay = data["watermark"].strip().partition(" ")
+    try:
+        length_in(delay, "ms", "the delay")
+    except WindowError as error:
+        text = delay if delay and not column.isdigit() else data["watermark"]
+        why = f" ({error})" if text == delay else ""
+        raise OptionError(
+            f"{where}: watermark = {data['watermark']!r}: write 'ts 10 seconds', a column and how "
+            f"late its rows may come{why}"
+        ) from None
+    return column, delay.strip()
 
 
 def _read_window(data: Any, where: str) -> tuple[Window, Any]:
@@ -366,6 +384,15 @@ def _check_whole(job: Job, data: dict[str, Any], where: str) -> Job:
     return job
 
 
+def _check_trigger(trigger: str, where: str) -> None:
+    if trigger == NOW:
+        return
+    try:
+        length_in(trigger, "ms", "the trigger")
+    except WindowError as error:
+        raise OptionError(f"{where}: {error}, or {NOW!r}") from None
+
+
 def _check_tables(job: Job, data: dict[str, Any], where: str) -> None:
     sink = data.get("sink", {})
     for key in ("checkpoint", "trigger", "late", "routing", "spark", "mode", "id", "key"):
@@ -394,6 +421,7 @@ def _check_stream(job: Job, where: str) -> None:
         check_choice(spark_format(source), _SPARK_FORMATS, "format", f"{where}, source {name!r}")
     if job.overwrite:
         raise OptionError(f"{where}, sink: a stream goes on with what is there: no overwrite")
+    _check_trigger(job.trigger, where)
     _check_checkpoint(job, where)
     if job.into is not None:
         if job.mode == "update" and job.sink_format != "kafka":

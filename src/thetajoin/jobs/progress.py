@@ -309,6 +309,7 @@ class Follower:
         self._query, self._every, self._why = query, every, why
         self._subscribers: list[tuple[OnProgress | None, OnEnd | None]] = []
         self._last: tuple[str, int, str] | None = None  # run, micro-batch, when it began
+        self._idle = False  # whether that one was without work
         self._kept = Kept()
         self._leave, self._ended = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._follow, name="thetajoin-follow", daemon=True)
@@ -348,8 +349,13 @@ class Follower:
         before = None if self._last is None or self._last[0] != run else self._last[1]
         # A query may report one micro-batch twice, such as one that it has tried again.
         follows = batch == 0 if before is None else batch - before in (0, 1)
+        # One without work has the number of the micro-batch that comes after it.
+        follows = follows and not self._idle
         for report in [newest] if follows else self._read_recent(newest):
             self._last = _key(report)
+            self._idle = is_idle(report)
+            if self._idle:
+                continue
             progress = self._kept.complete(read_progress(report))
             self.batches += 1
             for on_progress, _ in self._subscribers:
@@ -402,6 +408,12 @@ class Follower:
         for _, on_end in self._subscribers:
             _call(on_end, self.error)
         self._ended.set()
+
+
+def is_idle(report: Any) -> bool:
+    """Whether Spark has only looked for new rows: it reports that now and then, and ran nothing."""
+    took = json.loads(report.json).get("durationMs")
+    return bool(took) and "addBatch" not in took
 
 
 def _key(report: Any) -> tuple[str, int, str]:

@@ -16,12 +16,11 @@ from thetajoin.batch.files import find_files, read_lake
 from thetajoin.engine.machine import available_cores
 from thetajoin.errors import OptionError, ThetaJoinError
 from thetajoin.jobs.files import read_table
-from thetajoin.jobs.job_file import CheckedQuery, Job, SourceSpec, spark_format
+from thetajoin.jobs.job_file import CheckedQuery, Job, SourceSpec, spark_format, spark_length
 from thetajoin.jobs.systems import Table, TableSource, TableStream, TopicSink, TopicSource
 from thetajoin.predicate.render import backquote
 from thetajoin.query.run import compile_query
 from thetajoin.secrets import redact
-from thetajoin.window.windows import length_in
 
 if TYPE_CHECKING:
     from thetajoin.spark.unit_spec import StreamSettings
@@ -148,7 +147,8 @@ def _open_frame(session: Any, job: Job, name: str, source: SourceSpec, note: Say
             reader = session.readStream.format(form).options(**options)
             table = reader.schema(table.schema).load(source.path)
     if source.watermark is not None:
-        table = table.withWatermark(*source.watermark)
+        column, delay = source.watermark
+        table = table.withWatermark(column, spark_length(delay))
     return table
 
 
@@ -271,7 +271,8 @@ def measure_job(job: Job, rate: str, tell: Say) -> tuple[Any, Any]:
     marks = [source.watermark for source in job.sources.values() if source.watermark is not None]
     delays = [length_in(delay, "us", "the watermark's delay") / 1e6 for _, delay in marks]
     delay = max(delays, default=0.0)
-    return plan, size_join(join, left, right, rows_a_second, units=DEFAULT_UNITS, delay=delay)
+    size = size_join(join, left, right, rows_a_second, units=DEFAULT_UNITS, delay=delay)
+    return None if plan is None else plan.with_share(size.found.share), size
 
 
 def _read_sample(source: SourceSpec, rows: int) -> pa.Table:

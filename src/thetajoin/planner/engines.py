@@ -156,7 +156,7 @@ def choose_for_nearest(
         return costs.start_s + (costs.row * total + costs.byte * size) * share / 1e6
 
     ours = seconds(OUR_NEAREST, 1 / cores)
-    seen = f"about {_number(total)} rows of {_number(size / max(1, total))} bytes"
+    seen = f"{_number(total)} rows of {_number(size / max(1, total))} bytes, as Spark reckons"
     if seconds(SPARK_NEAREST, max(hottest, 1 / cores)) <= ours:
         return EngineChoice("spark", f"{seen}: Spark's window over both tables costs less")
     if seconds(SPARK_NEAREST, 1 / cores) <= ours:
@@ -175,7 +175,7 @@ def soon_done(rows: Mapping[Side, float]) -> EngineChoice | None:
         return None
     return EngineChoice(
         "spark",
-        f"about {_number(rows['l'])} and {_number(rows['r'])} rows are few, whatever their keys",
+        f"{_believed(rows)}, are few, whatever their keys",
     )
 
 
@@ -191,8 +191,13 @@ def little_to_gain(
     best = KeyEstimate(rows, pairs=0.0, hottest=0.0, matches=max(rows.values()))
     if not best.ours(widths, cores) - best.spark(widths, cores) <= seconds:
         return None
-    seen = f"about {_number(rows['l'])} and {_number(rows['r'])} rows"
+    seen = _believed(rows)
     return EngineChoice("thetajoin", f"{seen}: Spark could save little, and lose much")
+
+
+def _believed(rows: Mapping[Side, float]) -> str:
+    """Numbers of rows that nobody has counted: Spark divides sizes, which may be packed."""
+    return f"{_number(rows['l'])} and {_number(rows['r'])} rows, as Spark reckons from sizes"
 
 
 def rows_a_key(first: Int64, rows: float) -> float:

@@ -63,7 +63,7 @@ class Estimate:
         compiled = CompiledJoin(JoinSpec(step.on()), left.schema, right.schema)
         # A sample without a match says that there are few, not that there are none.
         least = 0.5 / (left.num_rows * right.num_rows)
-        found = sum(part.selectivity for part in make_plan(compiled, left, right).parts)
+        found = sum(part.selectivity or 0.0 for part in make_plan(compiled, left, right).parts)
         return float(max(found, least))
 
 

@@ -5,6 +5,7 @@ What a sample of both sides says of the cost is in it.
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,7 +52,8 @@ class PartPlan:
 
     kernel: "ranges", "scan", "bitmap", "overlap" or "nested loop", as chosen for the sample; a
     stream chooses again for every batch and segment, and sees no overlaps. sorted_side: whose rows
-    are sorted for the other's to look up. selectivity: share of all pairs that match, estimated.
+    are sorted for the other's to look up. selectivity: share of all pairs that match, estimated;
+    None where no rows were looked at.
     """
 
     equal: tuple[str, ...]
@@ -60,7 +62,7 @@ class PartPlan:
     filters: tuple[str, ...]
     residual: str | None
     kernel: str
-    selectivity: float
+    selectivity: float | None
     sorted_side: Side = "r"
 
     def __str__(self) -> str:
@@ -77,12 +79,25 @@ class PartPlan:
         lines.append(f"    {'kernel:':<15}{self.kernel}: {_KINDS[self.kernel]}")
         if self.sorted_side == "l" and self.kernel != "overlap":
             lines.append(f"    {'':<15}left rows are sorted, and the right ones look them up")
-        lines.append(f"    {'selectivity:':<15}about {self.selectivity:.2g} of all pairs (sample)")
+        if self.selectivity is not None:
+            lines.append(
+                f"    {'selectivity:':<15}about {self.selectivity:.2g} of all pairs (sample)"
+            )
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Plan:
+class Printed:
+    """What shows itself as the text that it prints, in a console and in a notebook."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+@dataclass(frozen=True, repr=False)
+class Plan(Printed):
     """How a join will be done; prints well."""
 
     condition: str
@@ -102,8 +117,18 @@ class Plan:
     @property
     def estimated_pairs(self) -> int:
         """Pairs that satisfy the condition, the window aside."""
-        share = sum(part.selectivity for part in self.parts)
+        share = sum(part.selectivity or 0.0 for part in self.parts)
         return round(share * self.left_rows * self.right_rows)
+
+    def with_share(self, share: float) -> Plan:
+        """The same with a better estimate of how many pairs match, where there is one number."""
+        if len(self.parts) != 1:
+            return self
+        return replace(self, parts=(replace(self.parts[0], selectivity=share),))
+
+    def without_rows(self) -> Plan:
+        """The plan of tables that only their columns are known of."""
+        return replace(self, parts=tuple(replace(part, selectivity=None) for part in self.parts))
 
     def _over(self) -> str:
         """Whose rows the index holds."""
@@ -119,9 +144,14 @@ class Plan:
             f"  window: {self.window}",
             f"  index:  {self.index}{reason} {self._over()}, "
             f"{self.threads} thread{'' if self.threads == 1 else 's'}",
-            f"  rows:   {self.left_rows:,} left, {self.right_rows:,} right, "
-            f"about {self.estimated_pairs:,} pairs before the window",
         ]
+        if all(part.selectivity is not None for part in self.parts):
+            head.append(
+                f"  rows:   {self.left_rows:,} left, {self.right_rows:,} right, "
+                f"about {self.estimated_pairs:,} pairs before the window"
+            )
+        else:
+            head.append("  rows:   not counted: Spark reads none for a plan")
         if self.engine is not None:
             head.insert(1, f"  engine: {self.engine}")
         if self.routing is not None:
@@ -230,8 +260,8 @@ class WayPlan:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class AggPlan:
+@dataclass(frozen=True, repr=False)
+class AggPlan(Printed):
     """How an aggregate over a join will be done; prints well."""
 
     join: Plan
@@ -240,6 +270,10 @@ class AggPlan:
     ways: tuple[WayPlan, ...]
     # Whether a group of the left side is there without a match.
     keeps_left: bool = False
+
+    def with_share(self, share: float) -> AggPlan:
+        """As a `Plan` has it."""
+        return replace(self, join=self.join.with_share(share))
 
     def __str__(self) -> str:
         lines = [str(self.join)]

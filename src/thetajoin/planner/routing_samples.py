@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from thetajoin.batch.keys import float_values
+from thetajoin.edge import public
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.layout import How, parse_how
 from thetajoin.engine.parts import OTHER, SIDES, Side
@@ -28,6 +29,7 @@ from thetajoin.planner.routing import (
     meaning_of,
 )
 from thetajoin.planner.routing_keys import bands, equalities, find_bounded, take_asked, take_held
+from thetajoin.predicate.builder import On
 from thetajoin.routes.copies import Grid, cut_boxes, grid_of, hashes_of, pairs_of
 from thetajoin.window.windows import CountWindow
 
@@ -36,10 +38,11 @@ LONG_INTERVALS = 0.9
 Samples = dict[Side, tuple[PartRows, ...]]
 
 
+@public("give smaller samples")
 def routing(
     sample_left: Any,
     sample_right: Any,
-    on: Any,
+    on: On,
     *,
     units: int,
     how: How = "inner",

@@ -162,7 +162,7 @@ class Binder:
         )
 
 
-_AGGREGATES = {
+AGGREGATES = {
     *("any_value", "approx_count_distinct", "avg", "bool_and", "bool_or", "collect_list"),
     *("collect_set", "count", "count_if", "first", "last", "max", "mean", "median", "min", "mode"),
     *("percentile", "stddev", "std", "sum", "variance", "corr", "max_by", "min_by", "every"),
@@ -321,7 +321,7 @@ def _extract(binder: Binder, node: exp.Extract) -> Expr:
 
 def _function(binder: Binder, node: exp.Anonymous) -> Expr:
     name = node.name.lower()
-    if name in _AGGREGATES:
+    if name in AGGREGATES:
         raise MismatchError(f"an aggregate ({name}) cannot be part of a join condition", "")
     return _call(binder, name, node.expressions)
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from thetajoin.errors import ConditionError
 from thetajoin.predicate.render import interval_text, quote_name, quote_text
@@ -238,3 +239,14 @@ def to_sql(value: object) -> str:
     if callable(item) and getattr(value, "ndim", None) == 0:
         return to_sql(item())  # a NumPy scalar
     raise ConditionError(f"a value of type {type(value).__name__} cannot be part of a condition")
+
+
+class SparkColumn(Protocol):
+    """A Column of PySpark."""
+
+    def eqNullSafe(self, other: Any) -> Any:
+        """Whether it equals another, NULL included."""
+
+
+# What `on` may be: SQL, made of `l` and `r`, or of PySpark's columns; or several that all hold.
+On = str | Built | SparkColumn | Sequence[str | Built | SparkColumn]

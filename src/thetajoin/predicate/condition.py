@@ -234,7 +234,9 @@ def align_columns(
         placed = isinstance(call.args[0], Place)
         type_, (first, second) = unify(call.args if placed else columns, "<=")
     except MismatchError as problem:
-        raise ConditionError(str(problem), hint=problem.hint) from None
+        raise ConditionError(
+            str(problem), fragment=f"l.{left}, r.{right}", hint=problem.hint
+        ) from None
     return Comparison("<=", first, second, type_)
 
 

@@ -6,6 +6,8 @@ computed only for the rows that reach it, so ``r.x != 0 AND l.a / r.x > 2`` neve
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -131,7 +133,9 @@ def _evaluate(expr: Expr, env: _Env) -> Array:
         assert expr.categories is not None
         return expr.categories.places(_evaluate(expr.arg, env))
     if isinstance(expr, Cast):
-        return cast(_evaluate(expr.arg, env), expr.type, lenient=expr.lenient)
+        values = _evaluate(expr.arg, env)
+        with _naming(expr, "TRY_CAST gives NULL for such values"):
+            return cast(values, expr.type, lenient=expr.lenient)
     assert isinstance(expr, Call)
     name = expr.name
     if name in ("and", "or"):
@@ -140,7 +144,21 @@ def _evaluate(expr: Expr, env: _Env) -> Array:
         return _case(expr, env)
     if name == "coalesce":
         return _coalesce(expr, env)
-    return _run(expr, [_evaluate(arg, env) for arg in expr.args])
+    values = [_evaluate(arg, env) for arg in expr.args]
+    with _naming(expr):
+        return _run(expr, values)
+
+
+@contextmanager
+def _naming(expr: Expr, hint: str = "") -> Iterator[None]:
+    """Say in which part of the condition a value could not be computed."""
+    try:
+        yield
+    except DataError as error:
+        more = f"; {hint}" if hint else ""
+        raise DataError(
+            f"in `{expr.sql(explicit=isinstance(expr, Cast))}`: {error}{more}"
+        ) from None
 
 
 def _run(call: Call, args: list[Array]) -> Array:

@@ -2,7 +2,7 @@
 
 Arrow has types that Spark lacks. Unsigned integers widen exactly, times and durations compare with
 their own kind, and a decimal comparison that would need more than 38 digits uses Arrow's 256-bit
-decimals, so that decimals always compare exactly. Timestamps without a zone are read as UTC.
+decimals, so that decimals always compare exactly. A cast reads timestamps without a zone as UTC.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -151,9 +151,10 @@ class Join:
         spec = self.spec
         more = {"group_by": spec.group_by, "aggs": spec.aggs} if self.totals else {}
         tables = self.left.table, self.right.table
-        return explain(
+        plan = explain(
             *tables, spec.on, how=spec.how, window=spec.window, order_by=spec.order_by, **more
         )
+        return _reword(plan, _users_word(self.left, self.right))
 
     def _called(self) -> Any:
         tables = self.left.table, self.right.table
@@ -292,24 +293,30 @@ def _is_plain(name: str) -> bool:
 @contextmanager
 def users_words(left: Relation, right: Relation) -> Iterator[None]:
     """Errors of a join about ``l.x`` and ``r.y`` as errors about the query's own columns."""
+    worded = _users_word(left, right)
+    try:
+        yield
+    except ThetaJoinError as error:
+        told = worded(str(error))
+        if told == str(error):
+            raise
+        # A position would be one in a text that the user has not seen.
+        told = re.sub(r" at position \d+(?=: `)", "", told)
+        raise type(error)(f"in the query: {told}") from error
+
+
+def _users_word(left: Relation, right: Relation) -> Callable[[str], str]:
+    """A function that writes the query's own columns for ``l.x`` and ``r.y`` in a text."""
     own = {
         (side, new): f"{relation.words[place]}.{name}"
         for side, relation in (("l", left), ("r", right))
         for (place, name), new in relation.names.items()
     }
 
-    def worded(found: re.Match[str]) -> str:
+    def word(found: re.Match[str]) -> str:
         return own.get((found[1], found[2].strip("`")), found[0])
 
-    try:
-        yield
-    except ThetaJoinError as error:
-        told = re.sub(r"\b([lr])\.(`[^`]+`|\w+)", worded, str(error))
-        if told == str(error):
-            raise
-        # A position would be one in a text that the user has not seen.
-        told = re.sub(r" at position \d+(?=: `)", "", told)
-        raise type(error)(f"in the query: {told}") from error
+    return lambda text: re.sub(r"\b([lr])\.(`[^`]+`|\w+)", word, text)
 
 
 def is_streaming(table: Any) -> bool:
@@ -341,3 +348,16 @@ def stream_options(settings: Any, *tables: Any) -> dict[str, Any]:
     """The options of a join by which a job's settings reach it, if it is one of streams."""
     given = settings is not None and any(map(is_streaming, tables))
     return {"settings": settings} if given else {}
+
+
+def _reword(value: Any, worded: Callable[[str], str]) -> Any:
+    """A plan with all of its texts changed."""
+    if isinstance(value, str):
+        return worded(value)
+    if isinstance(value, tuple):
+        return tuple(_reword(item, worded) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(
+            value, **{f.name: _reword(getattr(value, f.name), worded) for f in fields(value)}
+        )
+    return value

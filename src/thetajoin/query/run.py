@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 from sqlglot import exp
@@ -16,9 +16,11 @@ from sqlglot import exp
 from thetajoin.aggregate.columns import group_rows
 from thetajoin.api import is_spark
 from thetajoin.batch.dtypes import drop_marks, mark_of
-from thetajoin.batch.tables import contiguous, from_table, kind_of, to_batch
+from thetajoin.batch.tables import Frame as TableFrame
+from thetajoin.batch.tables import Input, contiguous, from_table, kind_of, to_batch
+from thetajoin.edge import public
 from thetajoin.engine.rows import cast_for_storage, storage_schema
-from thetajoin.errors import OptionError, SchemaError, WindowError, enough_memory, suggest
+from thetajoin.errors import OptionError, SchemaError, WindowError, suggest
 from thetajoin.predicate.parse import Source
 from thetajoin.query.frames import Frame, at_of, is_aggregate, is_star
 from thetajoin.query.join import SMALLER, Join, cut, is_streaming, plain_rows, read_counts
@@ -41,7 +43,15 @@ _CLOSED = re.compile(
 _CALLS_JAVA = re.compile(r"reflect|try_reflect|java_method", re.IGNORECASE)
 
 
-@enough_memory(SMALLER)
+@overload
+def sql(query: str, /, *, files: bool = True, **tables: TableFrame) -> TableFrame: ...
+
+
+@overload
+def sql(query: str, /, *, files: bool = True, **tables: Input) -> Any: ...
+
+
+@public(SMALLER)
 def sql(query: str, /, *, files: Any = True, **tables: Any) -> Any:
     """Run a query over tables given by name; the result is of the first table's kind.
 
@@ -105,7 +115,8 @@ def _compile(parsed: Parsed, tables: Tables, window: Any) -> Query:
         from thetajoin.query.on_spark import Spark
 
         engine = Spark(frames[0].sparkSession)
-        _refuse_on_stream(source, tree, frames)
+        if any(map(is_streaming, frames)):
+            refuse_on_stream(source, tree)
     else:
         check_installed(source)
         said = {key for key, value in tree.args.items() if value}
@@ -312,10 +323,8 @@ def _fields(tree: exp.Expr, frames: list[Frame]) -> list[pa.Field | None]:
     return fields
 
 
-def _refuse_on_stream(source: Source, tree: exp.Expr, frames: list[Any]) -> None:
+def refuse_on_stream(source: Source, tree: exp.Expr) -> None:
     """ORDER BY, LIMIT and OFFSET need an end, which a stream has not."""
-    if not any(map(is_streaming, frames)):
-        return
     for key, name in (("order", "ORDER BY"), ("limit", "LIMIT"), ("offset", "OFFSET")):
         clause = tree.args.get(key)
         if clause is not None:

@@ -44,7 +44,7 @@ from thetajoin.spark.meaning import (
 )
 from thetajoin.spark.row_order import number_rows
 from thetajoin.spark.session import check_workers
-from thetajoin.spark.stream import arrow_schema, stream_join
+from thetajoin.spark.stream import arrow_schema, stream_join, with_own_window
 from thetajoin.spark.tables.engine import BatchOptions
 from thetajoin.spark.tables.join import batch_join, explain_engine_of
 from thetajoin.spark.tables.table import Table
@@ -93,7 +93,9 @@ def prepare_explain(
     check_kinds(left, right)
     spec = replace(spec, on=with_text(left, right, spec.on))
     engine = spread = None
-    if spec.aggs is None and not (left.isStreaming or right.isStreaming):
+    if left.isStreaming or right.isStreaming:
+        spec = with_own_window(spec, left, right)
+    elif spec.aggs is None:
         engine = str(explain_engine_of(left, *_check(left, right, spec)))
     options = dict(spec.options)
     routing = options.pop("routing", None)
@@ -161,7 +163,9 @@ class ManyFrames:
         first = next(iter(self.frames.values()))
         return with_columns_of(window, first, first), order_of(order_by, *self.frames.values())
 
-    def check(self, on: Any, window: Window | None, orders: Mapping[str, str] | None) -> None:
+    def check(
+        self, on: Any, _parts: Any, window: Window | None, orders: Mapping[str, str] | None
+    ) -> None:
         """Refuse what Spark would join otherwise."""
         check_many(self.frames, on, window, orders)
 

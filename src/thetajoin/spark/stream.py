@@ -28,9 +28,12 @@ from pyspark.sql.types import (
 
 from thetajoin.engine.compiled import CompiledJoin
 from thetajoin.engine.compiled import compile_join as compile_schemas
+from thetajoin.engine.condition_window import infer_window
+from thetajoin.engine.rows import storage_schema
 from thetajoin.engine.spec import JoinSpec, check_window
 from thetajoin.errors import OptionError, SchemaError, SnapshotError, WindowError, warn_user
 from thetajoin.planner.routing import DEFAULT_UNITS, Routing, check_units, choose_route
+from thetajoin.predicate import compile_condition
 from thetajoin.spark.exchange import BLOBS, route_to_units
 from thetajoin.spark.late import check_bucket, check_late, check_place, filesystem
 from thetajoin.spark.processor import UnitProcessor
@@ -65,7 +68,8 @@ def stream_join(left: Any, right: Any, spec: JoinSpec) -> Any:
     asked = options.pop("units", None), options.pop("routing", settings.routing)
     around = beside_state(options, settings)
     both = left.isStreaming and right.isStreaming
-    spec = replace(spec, options=options, window=check_window(spec.window))
+    spec = with_own_window(replace(spec, options=options), left, right)
+    spec = replace(spec, window=check_window(spec.window))
     if both:
         spec = spec.for_stream()
     compiled = compile_join(spec, left, right)
@@ -87,6 +91,21 @@ def stream_join(left: Any, right: Any, spec: JoinSpec) -> Any:
     settings.planned.append(units)
     joined = in_units(left, right, units, output)
     return _finish(joined, output, units, left, compiled)
+
+
+def with_own_window(spec: JoinSpec, left: Any, right: Any) -> JoinSpec:
+    """The call of streams with the window that its condition says, if no other was given."""
+    if spec.window is not None or spec.on is None or spec.nearest is not None:
+        return spec
+    schemas = [storage_schema(arrow_schema(df)) for df in (left, right)]
+    condition = compile_condition(spec.on, *schemas)
+    return replace(spec, window=infer_window(condition, _event_times(left), _event_times(right)))
+
+
+def _event_times(df: Any) -> list[str]:
+    """The columns of a stream that have a watermark; of a table, all."""
+    fields = df.schema.fields
+    return [f.name for f in fields if not df.isStreaming or WATERMARK in (f.metadata or {})]
 
 
 def beside_state(options: dict[str, Any], settings: StreamSettings) -> dict[str, Any]:

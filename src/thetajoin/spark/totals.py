@@ -65,6 +65,7 @@ from thetajoin.spark.stream import (
     refuse_change_feeds,
     spread_over_units,
     time_lags,
+    with_own_window,
 )
 from thetajoin.spark.tables.join import batch_join
 from thetajoin.spark.tables.table import Table, draw_both
@@ -107,7 +108,9 @@ def aggregate_frames(left: Any, right: Any, spec: JoinSpec) -> Any:
     units, routing = options.pop("units", None), options.pop("routing", settings.routing)
     around = beside_state(options, settings) if left.isStreaming and right.isStreaming else {}
     spec = replace(spec, options=options)
-    query = _parse_query(left, right, spec.for_stream() if streaming else spec)
+    if streaming:
+        spec = with_own_window(spec, left, right).for_stream()
+    query = _parse_query(left, right, spec)
     aggregates = query.aggregates
     refuse_change_feeds(left, right, query.join)
     whole = left, right

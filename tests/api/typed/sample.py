@@ -37,6 +37,7 @@ def same_kind(
     assert_type(tj.join_agg(pandas, eager, on, group_by="l.a", aggs=aggs), PandasFrame)
     assert_type(tj.self_join_agg(eager, on, aggs=aggs), pl.DataFrame)
     assert_type(tj.nearest(eager, lazy, key="ts", direction="forward"), pl.DataFrame)
+    assert_type(tj.sql("SELECT a.x FROM a, b", a=eager, b=eager), pl.DataFrame)
     assert_type(tj.join_many({"a": eager, "b": eager}, "a.x < b.x"), pl.DataFrame)
 
 
@@ -56,6 +57,32 @@ def mistakes(eager: pl.DataFrame) -> None:
     tj.nearest(eager, eager, key="ts", direction="back")  # error
     tj.nearest(eager, eager, key="ts", ties="any")  # error
     tj.StreamJoin("l.a < r.a", how="lef", window=tj.FullHistory())  # error
+    tj.join(eager, eager, 5)  # error
+    tj.join(eager, eager, ["l.a < r.a", 5])  # error
+    tj.join(eager, 5, "l.a < r.a")  # error
+    tj.join(eager, eager, "l.a < r.a", hwo="left")  # error
+    tj.join(eager, eager, "l.a < r.a", threads="two")  # error
+    tj.self_join(eager, True)  # error
+    tj.join_agg(eager, eager, "l.a < r.a", aggs={"n": 5})  # error
+    tj.nearest(eager, eager, key="ts", on=5)  # error
+    tj.nearest(eager, eager, key="ts", tolerence=5)  # error
+    tj.explain(eager, eager, "l.a < r.a", thread=2)  # error
+    tj.join_batches(eager, eager, "l.a < r.a", chunk_row=64)  # error
+    tj.join_many({"a": eager, "b": 5}, "a.x < b.x")  # error
+    tj.sql(eager, a=eager)  # error
+    tj.sql("SELECT a.x FROM a, b WHERE a.x < b.x", a=eager, b=5)  # error
+    join = tj.StreamJoin("l.a < r.a", window=tj.FullHistory())
+    join.push(left=5)  # error
+    join.push(eager, rihgt=eager)  # error
+    tj.StreamJoin("l.a < r.a", widow=tj.FullHistory())  # error
+
+
+def fine(eager: pl.DataFrame, spark: pyspark.sql.DataFrame, column: pyspark.sql.Column) -> None:
+    tj.join(eager, eager, (tj.l.a < tj.r.a) & (tj.l.b > tj.r.b), threads=2, check_memory=False)
+    tj.join(eager, eager, ["l.a < r.a", tj.l.b > tj.r.b], progress=True)
+    tj.join(spark, spark, column, engine="spark", units=4)
+    tj.join(spark, spark, [column, "l.a < r.a"], late="late", routing="hash")
+    tj.StreamJoin("l.a < r.a", window=tj.FullHistory()).push(eager, right=eager.lazy())
 
 
 def batches(eager: pl.DataFrame) -> Iterator[Any]:
