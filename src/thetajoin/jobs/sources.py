@@ -21,6 +21,7 @@ from thetajoin.jobs.systems import Table, TableSource, TableStream, TopicSink, T
 from thetajoin.predicate.render import backquote
 from thetajoin.query.run import compile_query
 from thetajoin.secrets import redact
+from thetajoin.window.windows import length_in
 
 if TYPE_CHECKING:
     from thetajoin.spark.unit_spec import StreamSettings
