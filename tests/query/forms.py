@@ -119,6 +119,10 @@ FORMS: list[tuple[str, list[tuple[Any, ...]]]] = [
      [(2, 2, 5, 4, 3), (2, 2, 5, 8, 3)]),
     ("SELECT k, id FROM N LEFT JOIN (R JOIN S USING (k)) ON N.id = k",
      [(1, 1), (2, 2), (2, 2), (None, 3)]),
+    ("SELECT k, id, ts FROM ((R JOIN S USING (k)) JOIN N ON N.id = k) JOIN T ON ts > a1 "
+     "AND b1 < 8", [(1, 1, 5), (1, 1, 7), (1, 1, 9), (2, 2, 7), (2, 2, 9)]),
+    ("SELECT p.a1, z.b1 FROM (((SELECT a1 FROM R) p JOIN S y ON p.a1 > y.b1)) JOIN S z "
+     "ON y.b1 < z.b1 AND p.a1 > 5 AND z.b2 > 20", [(9, 8), (9, 8)]),
     ("SELECT * FROM (R JOIN S USING (k)) JOIN (SELECT 2 AS k, 5 AS lim) x USING (k) WHERE lim > b1",
      [(2, 5, "y", 4, 20, 5)]),
     ("SELECT a1, v.w FROM (R JOIN (VALUES (4), (8)) AS v(w) ON a1 > v.w)",

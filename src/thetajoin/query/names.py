@@ -74,7 +74,8 @@ class Resolver:
         if not isinstance(node, exp.Subquery | exp.SetOperation):
             return None
         if isinstance(node.this, exp.Table):
-            self._table(node.this, ctes)
+            for table in node.find_all(exp.Table):
+                self._table(table, ctes)
             return None
         found = self.query(node.this, outer, ctes)
         if isinstance(node, exp.SetOperation):
@@ -149,8 +150,11 @@ class Resolver:
 
     def _item(self, node: exp.Expr, frame: Frame, ctes: dict[str, _Named]) -> Item:
         """What stands in FROM."""
-        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
-            return self._parenthesised(node, frame, ctes)
+        inner = node.this
+        while isinstance(inner, exp.Subquery) and not inner.args.get("joins") and not inner.alias:
+            inner = inner.this  # more parentheses
+        if isinstance(node, exp.Subquery) and isinstance(inner, exp.Table | exp.Subquery):
+            return self._parenthesised(node, inner, frame, ctes)
         alias = node.args.get("alias")
         given = [c.name for c in (alias.args.get("columns") or ())] if alias is not None else []
         item, name, closed = Item(node, {}), node.alias, True
@@ -203,9 +207,10 @@ class Resolver:
             item.table, item.schema = table, schema
         return list(schema.names)
 
-    def _parenthesised(self, node: exp.Subquery, frame: Frame, ctes: dict[str, _Named]) -> Item:
+    def _parenthesised(
+        self, node: exp.Subquery, first: exp.Expr, frame: Frame, ctes: dict[str, _Named]
+    ) -> Item:
         """A join in parentheses, as the query that it is; its tables keep their names outside."""
-        first = node.this
         inner = exp.Select(
             expressions=[exp.Star()],
             from_=exp.From(this=first),
@@ -235,6 +240,8 @@ class Resolver:
         item.names = {node.alias: made}
         for place, name, own in below.visible():
             item.names[name] = {shown: f"{name}_{shown}" for shown in own or ()}
+            if name.startswith(self.stem) and len(below.items[place].names) > 1:
+                made |= item.names[name]  # parentheses inside these
             outputs += [
                 renamed(below.column(At(below.number, place, real)), f"{name}_{shown}")
                 for shown, real in (own or {}).items()
