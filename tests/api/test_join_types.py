@@ -152,7 +152,6 @@ MIXED = [
     by_name("date32", "timestamp[us]"),
     by_name("timestamp[s]", "timestamp[ns]"),
     by_name("timestamp[ms]", "timestamp[us]"),
-    by_name("timestamp[us]", "timestamp[us, zone]"),
     by_name("date32", "timestamp[us, zone]"),
     by_name("string", "large_string"),
     by_name("string", "dictionary"),
@@ -185,7 +184,7 @@ MIXED = [
 ]
 
 
-def check(left: Column, right: Column, op: str, how: str = "inner") -> None:
+def check(left: Column, right: Column, op: str, how: str = "inner", key: str = "l.k") -> None:
     left_rows = [{"lid": i, "k": v, "n": i % 3} for i, v in enumerate(left.compared())]
     right_rows = [{"rid": i, "k": v, "n": i % 2} for i, v in enumerate(right.compared())]
     left_table = pa.table(
@@ -202,12 +201,20 @@ def check(left: Column, right: Column, op: str, how: str = "inner") -> None:
             "n": [row["n"] for row in right_rows],
         }
     )
-    got = tj.join(left_table, right_table, f"l.k {op} r.k", how=how)
+    got = tj.join(left_table, right_table, f"{key} {op} r.k", how=how)
     one = naive.conj(("k", op, "k"))
     assert ids(got) == naive_ids(naive.naive_join(left_rows, right_rows, one, how=how))
-    got = tj.join(left_table, right_table, f"l.n <= r.n AND l.k {op} r.k", how=how)
+    got = tj.join(left_table, right_table, f"l.n <= r.n AND {key} {op} r.k", how=how)
     two = naive.conj(("n", "<=", "n"), ("k", op, "k"))
     assert ids(got) == naive_ids(naive.naive_join(left_rows, right_rows, two, how=how))
+
+
+@pytest.mark.parametrize("op", naive.OPERATORS)
+def test_a_cast_compares_times_with_a_zone_and_without(op):
+    """Nothing but a cast does: without one the join is refused."""
+    without, zoned = by_name("timestamp[us]", "timestamp[us, zone]")
+    check(without, zoned, op, key="CAST(l.k AS TIMESTAMP)")
+    check(zoned, without, op, key="CAST(l.k AS TIMESTAMP_NTZ)")
 
 
 @pytest.mark.parametrize("column", ALONE, ids=str)

@@ -247,7 +247,7 @@ def test_order_by_strings():
         (pa.int8(), pa.int64()),
         (pa.int64(), pa.float64()),
         (pa.timestamp("s"), pa.timestamp("ns")),
-        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("us", "Europe/Berlin"), pa.timestamp("us", "UTC")),
         (pa.date32(), pa.timestamp("us")),
         (pa.string(), pa.large_string()),
     ],
