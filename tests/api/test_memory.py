@@ -89,7 +89,7 @@ def test_a_window_is_counted_too(machine: Any) -> None:
 
 def test_what_cannot_be_told_before_stops_on_the_way(machine: Any) -> None:
     free = machine(None)
-    result = here.fitting((b for b in tj.join_batches(TABLE, TABLE, ON, **SMALL)), "no")
+    result = here.check_room((b for b in tj.join_batches(TABLE, TABLE, ON, **SMALL)), "no")
     free.room = PAIRS * WIDTH // 2
     got = 0
     with pytest.raises(tj.ThetaJoinError, match="the result has more than") as caught:  # noqa: PT012

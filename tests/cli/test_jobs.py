@@ -55,7 +55,7 @@ def test_a_query_with_tables(folder):
     call("run", QUERY, *tables, "--out", folder / "out.csv")
     assert (folder / "out.csv").read_text().splitlines()[0] == '"k","n"'
     (folder / "q.sql").write_text(QUERY)
-    assert "group by: l.a_k" in call("explain", folder / "q.sql", *tables)
+    assert "group by: a.k" in call("explain", folder / "q.sql", *tables)
     with pytest.raises(OptionError, match="NAME=FILE"):
         call("run", QUERY, "--table", "a")
 

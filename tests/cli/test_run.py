@@ -95,7 +95,7 @@ def test_files_of_a_job_are_beside_it(folder, run, monkeypatch):
     monkeypatch.chdir(folder / "elsewhere")
     code, out, _ = run("run", folder / "job.toml", "--json")
     assert (code, objects(out)) == (0, ROWS)
-    assert "l.k < r.j" in run("explain", folder / "job.toml")[1]
+    assert "a.k < b.j" in run("explain", folder / "job.toml")[1]
 
 
 def test_explain_reads_them_too(folder, run):

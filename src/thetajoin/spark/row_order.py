@@ -48,9 +48,12 @@ def tie_breakers(frame: Any) -> list[Any]:
 
 
 def add_order(frame: Any, name: str) -> Any:
-    """The frame with a column that orders its rows by what they hold, alike in every job."""
-    text = F.to_json(F.struct(*[F.col(backquote(column)) for column in frame.columns]), _EXACT)
-    return frame.withColumn(name, F.xxhash64(text))
+    """The frame with a column that orders its rows by what they hold, alike in every job.
+
+    The order in which a query happens to name the columns does not matter.
+    """
+    columns = [F.col(backquote(column)) for column in sorted(frame.columns)]
+    return frame.withColumn(name, F.xxhash64(F.to_json(F.struct(*columns), _EXACT)))
 
 
 def number_rows(
