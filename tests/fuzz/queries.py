@@ -153,11 +153,25 @@ class Grammar:
                 "LEFT ANTI JOIN",
                 "ASOF",
                 "CROSS JOIN",
+                "USING",
             )
             on = self.on(tables, mine)
             if kind == ",":
                 text, told = f"{text}, {item}", f"{told}, {item}"
                 where.append(on)
+            elif kind == "USING":
+                shared = self.pick(*[c for _, known in tables for c in known])
+                every = [c for _, known in tables for c in known]
+                rest = next((c for c in columns if c not in every), None)
+                if rest is None or where or every.count(shared) > 1 or not item.startswith("t"):
+                    continue
+                item = f"(SELECT {columns[1]} AS {shared}, {rest} FROM {item.split()[0]}) {name}"
+                mine = (name, [shared, rest])
+                side = self.pick("", "", "LEFT ", "RIGHT ", "FULL ")
+                more = self.pick(
+                    f"{side}JOIN {item} USING ({shared})", f"NATURAL {side}JOIN {item}"
+                )
+                text, told = f"{text} {more}", f"{told} {more}"
             elif kind == "CROSS JOIN":
                 text, told = f"{text} CROSS JOIN {item}", f"{told} CROSS JOIN {item}"
             elif kind == "ASOF" and "VALUES" not in item and len(tables) == 1:
@@ -190,6 +204,13 @@ class Grammar:
             else:
                 text, told = (f"{part} {kind} {item} ON {on}" for part in (text, told))
             tables.append(mine)
+            if self.chance(0.1) and not where and kind != "ASOF":
+                text, told = f"({text})", f"({told})"
+        if self.chance(0.06):
+            name = next(self.names)
+            view = f" LATERAL VIEW explode(array(1, 2, NULL)) {name} AS {name}w"
+            text, told = f"{text}{view}", f"{told}{view}"
+            tables.append((name, [f"{name}w"]))
         return text, told, tables, where
 
     def select(self, columns: int = 0) -> tuple[str, str]:
