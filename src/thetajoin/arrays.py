@@ -90,6 +90,12 @@ class _Kept:
 _kept = _Kept()
 
 
+def drop_kept() -> None:
+    """Let go of all that is kept: somebody else's memory has run out."""
+    _kept.drop(0.0)
+    pa.default_memory_pool().release_unused()
+
+
 def _forget() -> None:
     """In the child of a fork: its threads and locks are not the parent's."""
     global _kept

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import TypeGuard
@@ -97,10 +98,15 @@ class ResourceError(ThetaJoinError):
 
 @contextlib.contextmanager
 def enough_memory(advice: str) -> Iterator[None]:
-    """Report that memory ran out inside, with what to do about it."""
+    """Report that memory ran out inside, with what to do about it; what is kept here is let go."""
     try:
         yield
     except MemoryError as error:
+        from thetajoin.arrays import drop_kept  # takes NumPy, which few errors need
+
+        # What the functions that failed had in hand comes first, or it would be kept afterwards.
+        traceback.clear_frames(error.__traceback__)
+        drop_kept()
         raise ResourceError(f"there is not enough memory for this: {advice}") from error
     except RuntimeError as error:
         if "can't start new thread" not in str(error):

@@ -8,10 +8,12 @@ import threading
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from thetajoin import arrays
 from thetajoin.arrays import KEPT_BYTES, empty
+from thetajoin.errors import ResourceError, enough_memory
 
 SIZE = KEPT_BYTES // 4
 
@@ -24,6 +26,23 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(arrays, "_kept", own)
     yield own
     own.drop(0.0)
+
+
+def test_nothing_is_kept_once_memory_has_run_out(kept: Any) -> None:
+    """Whoever ran out of memory may not get it from here; what the call had in hand goes too."""
+
+    def run_out() -> None:
+        rows = empty(SIZE, np.int64)
+        rows.fill(1)
+        raise MemoryError
+
+    earlier = empty(SIZE, np.int64)
+    before = pa.total_allocated_bytes()
+    del earlier
+    with pytest.raises(ResourceError, match="join fewer rows"), enough_memory("join fewer rows"):
+        run_out()
+    assert pa.total_allocated_bytes() <= before - SIZE * 8
+    assert kept.take(SIZE * 8).size == SIZE * 8  # and goes on
 
 
 def address(array: Any) -> int:
