@@ -43,7 +43,7 @@ OTHERS = {
     "pyiceberg": "Iceberg tables in jobs without a stream: pip install 'thetajoin[iceberg]'",
     "pandas": "pandas tables in and out",
     "polars": "Polars tables in and out",
-    "duckdb": "tj.sql over tables in this process: pip install 'thetajoin[sql]'; DuckDB relations as inputs",
+    "duckdb": "tj.sql over tables here, DuckDB relations: pip install 'thetajoin[sql]'",
     "matplotlib": "the demo's and the benchmarks' plots: pip install 'thetajoin[plot]'",
     "uvicorn": "the live page of a stream: pip install 'thetajoin[page]'",
     "prometheus-client": "metrics for Prometheus: pip install 'thetajoin[metrics]'",
