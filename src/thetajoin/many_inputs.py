@@ -121,7 +121,7 @@ def _check(inputs: Any, window: Window | None, order_by: Any) -> list[str]:
     names = list(inputs)
     for name in names:
         if not isinstance(name, str) or not name.isidentifier():
-            raise SchemaError(f"the input's name {name!r} is no plain word: call it r or orders")
+            raise SchemaError(f"the input's name {name!r} is not a plain word, such as r or orders")
     if len({name.lower() for name in names}) < len(names):
         raise SchemaError(f"inputs' names differ in case only: {', '.join(names)}")
     spark = [name for name in names if is_spark(inputs[name])]

@@ -205,7 +205,7 @@ def test_a_row_that_fails_with_itself():
         ({"order_by": 5, "window": tj.CountWindow(5)}, "order_by=5"),
         ({"aggs": {}}, "agg"),
         ({"group_by": "a"}, "ambiguous"),
-        ({"window": 5}, "is no window"),
+        ({"window": 5}, "is not a window"),
         ({"df": 5}, "is a int"),
         ({"unit": 5}, "unknown option 'unit'"),
     ],

@@ -148,7 +148,7 @@ def test_explain(folder, refused, words, says):
     [
         (["--json", "--format", "csv"], "contradict each other"),
         (["--format", "xls"], "is not one of 'table', 'csv', 'json'"),
-        (["--format", "table", "--out", "o.csv"], "is for looking at"),
+        (["--format", "table", "--out", "o.csv"], "is for the terminal"),
         (["--limit", "-1"], "'--limit'"),
         (["--limit", "x"], "'--limit'"),
         (["--overwrite"], "name it with --out FILE"),
@@ -213,4 +213,4 @@ def test_a_source_of_a_kind_that_spark_does_not_read(folder, refused):
 
 def test_a_query_is_not_told_of_a_job(folder, refused):
     (folder / "job.toml").write_text(f'query = "{QUERY}"\n{SOURCES}')
-    assert "leave --table and --out" in refused("run", "job.toml", "--out", "o.csv")
+    assert "leave out --table and --out" in refused("run", "job.toml", "--out", "o.csv")

@@ -77,7 +77,7 @@ def test_what_makes_no_sense_is_one_line_before_spark_starts(
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr("thetajoin.spark.session.local_session", never)
-    assert "there is json" in refused("run", job, "--log", "xml")
+    assert "the only format is json" in refused("run", job, "--log", "xml")
     assert "write PORT, or HOST:PORT" in refused("run", job, "--metrics", "here")
     assert "write an address such as" in refused("run", job, "--otlp", "localhost:4318")
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -196,7 +196,7 @@ def test_the_full_view_has_all_numbers() -> None:
 def test_a_plan_that_cannot_be_explained_is_drawn_as_far_as_it_is_known(job: Path) -> None:
     class Query:
         def explain(self) -> Any:
-            raise OptionError("the query has 2 inequality joins, and a plan is of one")
+            raise OptionError("the query has 2 inequality joins, and a plan shows one")
 
     drawn = draw_picture(read_job(job), Query())  # type: ignore[arg-type]
     assert (drawn.title, drawn.interval, drawn.sink) == ("job.toml", 5.0, "console")

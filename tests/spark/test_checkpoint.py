@@ -206,7 +206,7 @@ def test_damage_and_other_folders_are_told_in_a_line(streams: Streams, run: Any)
             read_checkpoint(spark, str(path))
     with pytest.raises(OptionError, match="in 2 partitions already"):
         migrate(spark, str(checkpoint), str(new), partitions=2)
-    with pytest.raises(OptionError, match="lie in one another"):
+    with pytest.raises(OptionError, match="is inside the other"):
         migrate(spark, str(checkpoint), str(checkpoint / "new"))
     with pytest.raises(OptionError, match="exists"):
         migrate(spark, str(checkpoint), str(streams.folder / "l"))

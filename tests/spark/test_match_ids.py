@@ -87,7 +87,7 @@ def test_mistakes(spark: Any) -> None:
     df = frame(spark, ROWS)
     with pytest.raises(SchemaError, match="'x' is taken"):
         match_ids(df, "x", keys=["a"])
-    with pytest.raises(SchemaError, match=r"key 'bb' is no column.*'b'"):
+    with pytest.raises(SchemaError, match=r"key 'bb' is not a column.*'b'"):
         match_ids(df, keys=["bb"])
     with pytest.raises(OptionError, match="batch=NUMBER"):
         match_ids(df)

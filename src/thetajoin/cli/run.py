@@ -57,14 +57,18 @@ def job_of(
     path = Path(what)
     if path.suffix == ".toml":
         if tables or out is not None:
-            raise OptionError("a job file has its own sources and sink: leave --table and --out")
+            raise OptionError(
+                "a job file has its own sources and sink: leave out --table and --out"
+            )
         if not named_files:
             raise OptionError("--no-files is for queries: a job file must be trusted")
         return _add_options(read_job(path), form, limit, overwrite)
     if out is None and overwrite:
         raise OptionError("--overwrite is for a file: name it with --out FILE")
     if out is not None and form == TABLE:
-        raise OptionError("--format table is for looking at: a file is parquet, csv, json or arrow")
+        raise OptionError(
+            "--format table is for the terminal: a file is parquet, csv, json or arrow"
+        )
     if os.path.isfile(what) and path.suffix != ".sql":
         raise OptionError(
             f"{path} is neither a job (.toml) nor a query (.sql): to query it, write "
@@ -89,7 +93,7 @@ def job_of(
 def _add_options(job: Job, form: str | None, limit: int | None, overwrite: bool) -> Job:
     """A job file's job with what the command line adds."""
     if overwrite and job.streaming:
-        raise OptionError("a stream goes on with what is there: leave --overwrite out")
+        raise OptionError("a stream adds to what is there: leave --overwrite out")
     if limit is not None and job.streaming:
         raise OptionError("--limit is for tables: this job's streams have no end")
     if form is not None and (job.sink or job.into) is not None:

@@ -178,7 +178,7 @@ def _open_snapshot(data: Any) -> tuple[dict[str, Any], _Reader]:
     view = memoryview(data).cast("B")
     start = len(MAGIC) + HEADER.size
     if len(view) < len(MAGIC) or bytes(view[: len(MAGIC)]) != MAGIC:
-        raise SnapshotError("this is not a thetajoin snapshot: its first bytes are others")
+        raise SnapshotError("this is not a thetajoin snapshot: it does not begin as one")
     if len(view) < start + DIGEST:
         raise SnapshotError("the snapshot is cut short")
     version, length = HEADER.unpack(view[len(MAGIC) : start])
@@ -188,7 +188,7 @@ def _open_snapshot(data: Any) -> tuple[dict[str, Any], _Reader]:
         )
     body, digest = view[:-DIGEST], bytes(view[-DIGEST:])
     if hashlib.blake2b(body, digest_size=DIGEST).digest() != digest:
-        raise SnapshotError("the snapshot is damaged: its digest does not fit its content")
+        raise SnapshotError("the snapshot is damaged: its digest does not match its content")
     header = json.loads(bytes(body[start : start + length]))
     if not isinstance(header, dict):
         raise _wrong("the header is no object")

@@ -208,7 +208,7 @@ def check_window(window: Any) -> Window:
     if window is None:
         raise WindowError(NO_WINDOW)
     if not isinstance(window, TimeWindow | CountWindow | FullHistory):
-        raise WindowError(f"window={window!r} is no window: {NO_WINDOW}")
+        raise WindowError(f"window={window!r} is not a window: {NO_WINDOW}")
     return window
 
 

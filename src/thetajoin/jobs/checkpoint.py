@@ -365,7 +365,7 @@ def _copy(old: str, new: str) -> None:
         raise OptionError(f"{new} exists: choose a new folder for the migrated checkpoint")
     roots = [root.rstrip("/") + "/" for _, root in (source, target)]
     if source[0] == target[0] and (roots[0].startswith(roots[1]) or roots[1].startswith(roots[0])):
-        raise OptionError(f"{new} and {old} lie in one another: choose another folder")
+        raise OptionError(f"one of {new} and {old} is inside the other: choose another folder")
     before = read_log(old)
     try:
         fs.copy_files(

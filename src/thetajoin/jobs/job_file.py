@@ -260,7 +260,7 @@ def _check_keys(data: Any, kind: str, where: str, known: dict[str, type] | None 
         if wrong:
             raise OptionError(f"{where}: {key} = {value!r} must be a {wanted.__name__}")
         if wanted is list and not all(isinstance(item, str) for item in value):
-            raise OptionError(f"{where}: {key} = {value!r} must be a list of texts")
+            raise OptionError(f"{where}: {key} = {value!r} must be a list of strings")
 
 
 def add_named_files(
@@ -420,7 +420,7 @@ def _check_stream(job: Job, where: str) -> None:
             continue
         check_choice(spark_format(source), _SPARK_FORMATS, "format", f"{where}, source {name!r}")
     if job.overwrite:
-        raise OptionError(f"{where}, sink: a stream goes on with what is there: no overwrite")
+        raise OptionError(f"{where}, sink: a stream adds to what is there: leave overwrite out")
     _check_trigger(job.trigger, where)
     _check_checkpoint(job, where)
     if job.into is not None:

@@ -343,7 +343,7 @@ def _bind(port: int | None) -> socket.socket:
     try:
         return socket.create_server((HOST, PORT if port is None else port))
     except OverflowError:
-        raise OptionError(f"port {port} is not one: give a number up to 65535") from None
+        raise OptionError(f"port {port} is not valid: give a number from 0 to 65535") from None
     except OSError as error:
         if port is None:
             return socket.create_server((HOST, 0))

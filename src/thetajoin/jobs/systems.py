@@ -327,7 +327,7 @@ def _read_options(data: dict[str, Any], where: str) -> Options:
         if name.lower() in _OWN:
             raise OptionError(f"{where}, options: {name} is the job's key {_OWN[name.lower()]!r}")
         if isinstance(value, list | dict):
-            raise OptionError(f"{where}, options: {name} must be a text, a number or true or false")
+            raise OptionError(f"{where}, options: {name} must be a string, a number, true or false")
         text = str(value).lower() if isinstance(value, bool) else str(value)
         found.append((name, fill_in(text, f"{where}, options, {name}")))
     return tuple(found)

@@ -53,7 +53,7 @@ class Watching:
                 if given:
                     raise OptionError(f"{option} is for streams, and no source has stream = true")
         if self.log not in (None, "json"):
-            raise OptionError(f"--log {self.log}: there is json")
+            raise OptionError(f"--log {self.log} is not known: the only format is json")
 
 
 NOBODY = Watching()
@@ -195,7 +195,7 @@ def _require_extra(name: str, option: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise OptionError(
-            f"{option} needs a package more: pip install 'thetajoin[{name}]'"
+            f"{option} needs another package: pip install 'thetajoin[{name}]'"
         ) from error
 
 

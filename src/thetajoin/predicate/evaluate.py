@@ -98,7 +98,9 @@ def _read(column: Column, rows: Rows | None) -> Array:
     if rows is None:
         raise SchemaError(f"{column.sql()} is needed, but no rows of that side are given")
     if rows.schema.names.count(column.name) != 1:
-        raise SchemaError(f"the rows have no single column {column.name!r} for {column.sql()}")
+        raise SchemaError(
+            f"the rows have no column {column.name!r}, or several, for {column.sql()}"
+        )
     found: Any = rows.column(column.name)
     for field in column.path:
         found = pc.struct_field(found, field)

@@ -307,7 +307,9 @@ def to_duckdb(tree: exp.Query) -> str:
         return parsed.transform(_guarded).sql(dialect="duckdb")
     except SqlglotError as error:
         told = one_line(str(error).partition(". Line")[0])
-        raise ConditionError(f"in the query: this cannot be said to DuckDB: {told}") from None
+        raise ConditionError(
+            f"in the query: this cannot be written as SQL for DuckDB: {told}"
+        ) from None
 
 
 def _guarded(node: exp.Expr) -> exp.Expr:

@@ -187,7 +187,7 @@ class Query:
         """The plan of the query's only join."""
         if len(self.joins) != 1:
             raise OptionError(
-                f"the query has {len(self.joins) or 'no'} inequality joins, and a plan is of one"
+                f"the query has {len(self.joins) or 'no'} inequality joins, and a plan shows one"
             )
         (join,) = self.joins.values()
         return join.explain()

@@ -51,7 +51,9 @@ def match_ids(
         keys = (keys,)
     for key in keys:
         if key not in df.columns:
-            raise SchemaError(f"the match's key {key!r} is no column: {suggest(key, df.columns)}")
+            raise SchemaError(
+                f"the match's key {key!r} is not a column: {suggest(key, df.columns)}"
+            )
     if keys:
         return df.select(_digest(_texts(df, keys)).alias(name), "*")
     if df.isStreaming or batch is None:

@@ -61,7 +61,9 @@ def batch_join(left: Any, right: Any, spec: JoinSpec) -> Any:
     """The join of two tables, as a DataFrame; both are read now, and again when it runs."""
     settings, compiled = _compile(left, right, spec)
     if settings.observe is not None and spec.how == "full":
-        raise OptionError("observe goes with one join, and a full join is two: leave it out")
+        raise OptionError(
+            "observe works with one join, but a full join is run as two: leave it out"
+        )
     output = output_schema(compiled, left, right)
     tables: dict[Side, Table] = {"l": Table(left), "r": Table(right)}
     chosen = choose(tables, compiled, settings, spec.options)
