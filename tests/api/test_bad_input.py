@@ -382,7 +382,7 @@ CALLS: list[tuple[str, list[str]]] = [
     ("agg(group_by={'n': 'l.k'})", ["two columns of the result are called 'n'"]),
     ("agg(on='l.q < r.k')", ["unknown column"]),
     ("agg(thread=1)", ["did you mean 'threads'"]),
-    ("agg(window=5)", ["no window"]),
+    ("agg(window=5)", ["not a window"]),
     # nearest matches
     ("near(key='nope')", ["key column 'nope' is not in the left input; it has t, s"]),
     ("near(key=('t', 'nope'))", ["is not in the right input"]),

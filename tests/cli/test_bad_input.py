@@ -194,7 +194,7 @@ SOURCES = '[sources.a]\npath = "a.parquet"\n[sources.b]\npath = "a.parquet"\n'
         (f'query = "{QUERY}"\n{SOURCES}stream = true\n[sink]\nformat = "console"\npath = "o"',
          "leave path out"),
         (f'query = "{QUERY}"\ncheckpoint = "c"\n{SOURCES}stream = true\n[sink]\npath = "o"\n'
-         "overwrite = true", "no overwrite"),
+         "overwrite = true", "leave overwrite out"),
     ],
 )  # fmt: skip
 def test_jobs(folder, refused, text, says):
