@@ -45,7 +45,8 @@ class Grammar:
 
     def __init__(self, draw: random.Random) -> None:
         self.draw = draw
-        self.names = iter("pqruvwmnfgh")
+        # Enough for whatever is nested in what; none is a column's.
+        self.names = iter([*"pqruvwmnfgh", *(f"n{number}_" for number in range(100))])
 
     def pick(self, *given: Any) -> Any:
         """One of several."""
