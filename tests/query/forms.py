@@ -153,6 +153,10 @@ FORMS: list[tuple[str, list[tuple[Any, ...]]]] = [
     ("SELECT * FROM S NATURAL JOIN (SELECT k, a1 FROM R) r WHERE a1 > b1",
      [(0, 10, 1, 1), (4, 20, 2, 5)]),
     ("SELECT * FROM R JOIN S USING (k) WHERE a1 > b1", [(1, "x", 1, 0, 10), (5, "y", 2, 4, 20)]),
+    ("SELECT a1, b1 FROM (SELECT a1 FROM R) r NATURAL JOIN (SELECT b1 FROM S) s WHERE a1 > b1",
+     PAIRS),
+    ("SELECT p.* FROM (VALUES (1, 2), (3, 0)) AS p(v, w) WHERE EXISTS (SELECT 1 FROM S "
+     "WHERE b1 < p.w)", [(1, 2)]),
     # Names in double quotes.
     ('SELECT "R"."a1", "S"."b1" AS "other" FROM R JOIN S ON "R"."a1" > "S"."b1"', PAIRS),
     ('SELECT a1, b1 FROM R JOIN S ON "a1" > "b1"', PAIRS),

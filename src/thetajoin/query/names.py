@@ -321,7 +321,9 @@ class Resolver:
                 both = [left.copy(), right.copy()]
                 frame.merged[low] = exp.Anonymous(this="coalesce", expressions=both)
             item.merged.add(low)
-        join.set("on", exp.and_(*conditions, *conjuncts(join.args.get("on")), copy=False))
+        conditions += conjuncts(join.args.get("on"))
+        # Tables without a name in common: NATURAL takes every pair.
+        join.set("on", exp.and_(*conditions, copy=False) if conditions else exp.true())
         join.set("using", None)
         join.set("method", None if natural else join.args.get("method"))
 
@@ -357,7 +359,9 @@ class Resolver:
         known = all(columns is not None for _, _, columns in frame.visible())
         stars = [item for item in frame.select.expressions if is_star(item)]
         given = any(item.table is not None for item in frame.items)
-        if not stars or not known or not (len(frame.items) > 1 or frame.spelled or given):
+        # EXISTS and IN may become joins, whose rows have other names than the table's.
+        more = len(frame.items) > 1 or frame.select.find(exp.Exists, exp.In) is not None
+        if not stars or not known or not (more or frame.spelled or given):
             return
         if any(isinstance(s, exp.Column) and len(s.parts) > 2 for s in stars):
             return
