@@ -239,9 +239,9 @@ class Resolver:
             outputs.append(renamed(column.copy(), made[shown]))
         item.names = {node.alias: made}
         for place, name, own in below.visible():
-            item.names[name] = {shown: f"{name}_{shown}" for shown in own or ()}
+            item.names[name] = named = {shown: f"{name}_{shown}" for shown in own or ()}
             if name.startswith(self.stem) and len(below.items[place].names) > 1:
-                made |= item.names[name]  # parentheses inside these
+                made |= named  # parentheses inside these
             outputs += [
                 renamed(below.column(At(below.number, place, real)), f"{name}_{shown}")
                 for shown, real in (own or {}).items()
@@ -305,7 +305,7 @@ class Resolver:
             using = [
                 exp.to_identifier(name) for name in item.columns or () if name.lower() in before
             ]
-        conditions = []
+        conditions: list[exp.Expr] = []
         for part in using:
             low, side = part.name.lower(), join.args.get("side")
             left = frame.merged.get(low)
@@ -358,12 +358,11 @@ class Resolver:
         """Write `*` out where several tables stand in FROM, so that each column has a name."""
         known = all(columns is not None for _, _, columns in frame.visible())
         stars = [item for item in frame.select.expressions if is_star(item)]
-        given = any(item.table is not None for item in frame.items)
+        several = len(frame.items) > 1 or any(item.table is not None for item in frame.items)
         # EXISTS and IN may become joins, whose rows have other names than the table's.
-        more = len(frame.items) > 1 or frame.select.find(exp.Exists, exp.In) is not None
-        if not stars or not known or not (more or frame.spelled or given):
-            return
-        if any(isinstance(s, exp.Column) and len(s.parts) > 2 for s in stars):
+        inside = frame.select.find(exp.Exists, exp.In)
+        deep = any(isinstance(s, exp.Column) and len(s.parts) > 2 for s in stars)
+        if not stars or not known or deep or not (several or inside or frame.spelled):
             return
         outputs: list[exp.Expr] = []
         for item in frame.select.expressions:
